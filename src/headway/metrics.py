@@ -1,0 +1,140 @@
+"""What happened, as plain records: one per step, one per ended request.
+
+The stream of these records is the one source of metrics, logs and recordings; nothing
+here exports them anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = [
+    "BatchEntry",
+    "Observer",
+    "PrefixHitRate",
+    "RequestRecord",
+    "StepRecord",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """One request's part in one step."""
+
+    request_id: str
+    computed_before: int
+    """Tokens whose KV was in the cache before the chunk, prefix hits included."""
+    num_tokens: int
+    admission: str = ""
+    """`first` or `again` (after a preemption) in the step that admits it, else empty."""
+    lookup_tokens: int = 0
+    """Known tokens at the admission, had the prefix cache been asked; 0 where it was not."""
+    hit_tokens: int = 0
+    """Of those, tokens found in the prefix cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of the scheduler, complete once its result was applied."""
+
+    step: int
+    time_s: float
+    """When the plan was made, on the engine's clock."""
+    duration_s: float
+    """From making the plan to applying its result."""
+    batch: tuple[BatchEntry, ...]
+    budget: int
+    """Tokens that the step could have taken (`max_num_batched_tokens`)."""
+    num_running: int
+    waiting: Mapping[str, int]
+    """Requests left waiting, by what held up the head of the queue: `width`, `budget`,
+    `blocks`, `watermark`, `preempted` (rule S7) or `isolated` (a failed step is being
+    looked into, rule A3)."""
+    blocks_used: int
+    """Blocks that requests hold."""
+    blocks_cached: int
+    """Blocks that nobody holds and the prefix cache can still hit."""
+    blocks_free: int
+    """Blocks that nobody holds and that hold nothing."""
+    evictions: int
+    """Cached blocks that were taken for new tokens."""
+    preemptions: Mapping[str, int]
+    """Requests preempted, by cause (`memory`)."""
+    recomputed_tokens: int
+    """Tokens computed again because of a preemption or a failed step."""
+    discarded_tokens: int
+    """Tokens computed for nothing: their request had ended meanwhile, or the step failed."""
+    failed: bool = False
+    """The executor raised; nothing of the step stands."""
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(entry.num_tokens for entry in self.batch)
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(self.waiting.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request from arrival to its end; times in seconds on the engine's clock."""
+
+    request_id: str
+    arrival_s: float
+    first_scheduled_s: float | None
+    """None where it never was admitted."""
+    first_token_s: float | None
+    """When the result with its first output token was applied."""
+    finished_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache at the first admission."""
+    num_preemptions: int
+    priority: int
+    finish_reason: str
+
+
+class Observer(Protocol):
+    """Sees every step once it is applied, and the requests that ended since the call before.
+
+    `step` is None where requests ended (aborted, say) and no step was to be run.
+    """
+
+    def __call__(self, step: StepRecord | None, ended: tuple[RequestRecord, ...]) -> None: ...
+
+
+class PrefixHitRate:
+    """Share of looked-up tokens found in the prefix cache, over the last admissions.
+
+    First admissions count; re-admissions after a preemption find their own blocks and
+    would flatter the figure, so they are kept apart.
+    """
+
+    def __init__(self, window: int = 1000) -> None:
+        self._first: deque[tuple[int, int]] = deque(maxlen=window)
+        self._again: deque[tuple[int, int]] = deque(maxlen=window)
+
+    def observe(self, step: StepRecord) -> None:
+        for entry in step.batch:
+            if entry.lookup_tokens:
+                window = self._first if entry.admission == "first" else self._again
+                window.append((entry.hit_tokens, entry.lookup_tokens))
+
+    @property
+    def first(self) -> float | None:
+        """In [0, 1]; None: there were no queries, which is not the same as no hits."""
+        return _rate(self._first)
+
+    @property
+    def again(self) -> float | None:
+        return _rate(self._again)
+
+
+def _rate(window: deque[tuple[int, int]]) -> float | None:
+    total = sum(lookup for _, lookup in window)
+    return sum(hit for hit, _ in window) / total if total else None
