@@ -1,0 +1,110 @@
+"""The door: who is let in to wait, and who is told at once that it cannot be (rules S10, A1)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from headway.core.request import Request
+from headway.errors import InvalidRequest, QueueFull, RequestTooLarge
+
+__all__ = ["Door"]
+
+_DRAIN_WINDOW = 64
+
+
+class Door:
+    """Counts the accepted requests that were never admitted, and their prompt tokens.
+
+    Limits are on those alone: a running or preempted request is past the door.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_model_len: int,
+        vocab_size: int,
+        max_num_queued_reqs: int | None = None,
+        max_num_queued_tokens: int | None = None,
+    ) -> None:
+        self.max_model_len = max_model_len
+        self._vocab_size = vocab_size
+        self._max_reqs = max_num_queued_reqs
+        self._max_tokens = max_num_queued_tokens
+        self.num_queued_reqs = 0
+        self.num_queued_tokens = 0
+        self._admissions: deque[tuple[float, int]] = deque(maxlen=_DRAIN_WINDOW)
+        """(time, prompt tokens) of the last admissions: what the drain rate is measured on."""
+
+    def check_room(self, now: float, num_reqs: int = 1, num_tokens: int = 0) -> None:
+        """Raises QueueFull if these cannot be queued now, RequestTooLarge if they never can.
+
+        Needs no prompt: call it before any work is done on one, with what is known.
+        """
+        drained = list(self._admissions)[1:]
+        self._check_limit(
+            "max_num_queued_reqs", self._max_reqs, self.num_queued_reqs, num_reqs,
+            now, len(drained),
+        )  # fmt: skip
+        self._check_limit(
+            "max_num_queued_tokens", self._max_tokens, self.num_queued_tokens, num_tokens,
+            now, sum(tokens for _, tokens in drained),
+        )  # fmt: skip
+
+    def check(self, requests: Sequence[Request], now: float) -> None:
+        """Raises what is wrong with the first bad one; sets each one's `max_total_tokens`.
+
+        All of them are good, or none is to be queued.
+        """
+        for request in requests:
+            self._check_tokens(request)
+            request.max_total_tokens = self._max_total(request)
+        self.check_room(now, len(requests), sum(r.num_prompt_tokens for r in requests))
+
+    def enter(self, request: Request) -> None:
+        self.num_queued_reqs += 1
+        self.num_queued_tokens += request.num_prompt_tokens
+
+    def leave(self, request: Request, now: float, *, admitted: bool) -> None:
+        """The request waits for its first admission no longer."""
+        self.num_queued_reqs -= 1
+        self.num_queued_tokens -= request.num_prompt_tokens
+        if admitted:
+            self._admissions.append((now, request.num_prompt_tokens))
+
+    def _check_tokens(self, request: Request) -> None:
+        tokens = request.token_ids
+        if not tokens:
+            raise InvalidRequest("prompt", "is empty: at least one token is needed")
+        for field, ids in (("prompt", tokens), ("stop_token_ids", request.params.stop_token_ids)):
+            if ids and not (min(ids) >= 0 and max(ids) < self._vocab_size):
+                bad = next(t for t in ids if not 0 <= t < self._vocab_size)
+                raise InvalidRequest(
+                    field, f"token {bad} is not in the vocabulary (0 … {self._vocab_size - 1})"
+                )
+
+    def _max_total(self, request: Request) -> int:
+        num_prompt, asked = request.num_prompt_tokens, request.params.max_tokens
+        room = self.max_model_len - num_prompt
+        if room < 0 or (room == 0 and asked != 0):
+            raise RequestTooLarge(
+                "prompt",
+                f"{num_prompt} tokens leave no room for output: max_model_len is "
+                f"{self.max_model_len} tokens, prompt and output together",
+            )
+        return num_prompt + (room if asked is None else min(room, asked))
+
+    def _check_limit(
+        self, name: str, limit: int | None, queued: int, new: int, now: float, drained: int
+    ) -> None:
+        """`drained`: how many of that kind left the queue since the first kept admission."""
+        if limit is None or queued + new <= limit:
+            return
+        unit = "requests" if name.endswith("reqs") else "prompt tokens"
+        if new > limit:
+            raise RequestTooLarge("prompt", f"{new} {unit} at once exceed {name} ({limit})")
+        elapsed = now - self._admissions[0][0] if drained else 0.0
+        raise QueueFull(
+            f"{queued} {unit} are waiting and {new} more exceed {name} ({limit})",
+            (queued + new - limit) * elapsed / drained if elapsed > 0 else None,
+        )

@@ -1,0 +1,105 @@
+"""The seam between the scheduler and whatever computes: plain records.
+
+A plan says which chunk of which request runs on which blocks and what is sampled; an
+executor turns it into tokens. Plans can be recorded, replayed and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headway.core.params import SamplingParams
+
+__all__ = ["Sample", "Chunk", "StepPlan", "StepResult", "Executor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How one token is drawn from the logits at the end of a chunk.
+
+    The draw depends on (seed, index, position) and the logits alone, so a request's
+    samples are the same in any batch and after any preemption.
+    """
+
+    params: SamplingParams
+    seed: int
+    """The request's seed: its own, or the one drawn at arrival."""
+    index: int
+    """Which of the request's samples this is (its `n`)."""
+    position: int
+    """The position in the sequence that the sampled token takes."""
+    suppressed: tuple[int, ...] = ()
+    """Tokens that may not be sampled here (stop tokens before `min_tokens`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The tokens that one request advances in one step."""
+
+    request_id: str
+    start: int
+    """Position of the first token; the KV of all before it is in the cache, or is written
+    by an earlier plan or by this one."""
+    token_ids: tuple[int, ...]
+    """The known tokens to compute."""
+    block_table: tuple[int, ...]
+    """Logical → physical block, covering positions 0 to `end`. The same object as in the
+    request's previous plan where the table did not grow."""
+    sample: Sample | None = None
+    """What is sampled after the last token; None where the prompt is not complete."""
+    follows_in_flight: bool = False
+    """One more token comes after `token_ids`: the one that this request samples in the plan
+    submitted just before this one. The executor fills it in (rule S11)."""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids) + self.follows_in_flight
+
+    @property
+    def end(self) -> int:
+        """Position after the last token: what is computed once the chunk has run."""
+        return self.start + self.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step: one forward pass over one mixed batch."""
+
+    step: int
+    chunks: tuple[Chunk, ...]
+    zero_blocks: tuple[int, ...] = ()
+    """Blocks whose KV is set to zero before the chunks run: they held NaN (rule A3)."""
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(chunk.num_tokens for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a plan came to; tuples are in the order of the plan's chunks."""
+
+    step: int
+    token_ids: tuple[int | None, ...]
+    """The sampled token of each chunk; None where nothing was to be sampled or it failed."""
+    errors: Mapping[int, str] = field(default_factory=dict)
+    """Index of a chunk → why it has no token (NaN logits, for one). Other chunks stand."""
+
+
+class Executor(Protocol):
+    """Runs plans in the order they are submitted.
+
+    A plan may be submitted before the previous one is collected. When `submit` or
+    `collect` raises, that plan and those submitted after it are void: the executor must
+    accept new plans as if they had never been (their blocks may hold anything).
+    """
+
+    def submit(self, plan: StepPlan) -> Any:
+        """Begins a step and returns a handle for `collect`."""
+        ...
+
+    def collect(self, handle: Any) -> StepResult:
+        """Waits for the step and returns its result. Each handle is collected once, in order."""
+        ...

@@ -1,0 +1,193 @@
+"""One request, its states, and the transitions that are legal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, StrEnum
+
+from headway.core.params import SamplingParams
+from headway.metrics import RequestRecord
+
+__all__ = ["FinishReason", "Request", "RequestState"]
+
+
+class FinishReason(StrEnum):
+    """Why a request ended; every accepted request ends with exactly one (rule A3)."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+class RequestState(Enum):
+    WAITING = "waiting"
+    """Accepted, never admitted."""
+    RUNNING = "running"
+    """Admitted: holds blocks and gets tokens."""
+    PREEMPTED = "preempted"
+    """Gave its blocks up; waits to be admitted again and computed anew."""
+    SWAPPED = "swapped"
+    """Gave its blocks up; waits for them to be copied back."""
+    FINISHED_STOP = "finished_stop"
+    FINISHED_LENGTH = "finished_length"
+    FINISHED_ABORTED = "finished_aborted"
+    FINISHED_TIMEOUT = "finished_timeout"
+    FINISHED_ERROR = "finished_error"
+
+
+FINISHED = {
+    FinishReason.STOP: RequestState.FINISHED_STOP,
+    FinishReason.LENGTH: RequestState.FINISHED_LENGTH,
+    FinishReason.ABORT: RequestState.FINISHED_ABORTED,
+    FinishReason.TIMEOUT: RequestState.FINISHED_TIMEOUT,
+    FinishReason.ERROR: RequestState.FINISHED_ERROR,
+}
+_ANY_END = frozenset(FINISHED.values())
+# A preempted request may still end with the token of a step that was in flight (rule S11).
+_LEGAL: dict[RequestState, frozenset[RequestState]] = {
+    RequestState.WAITING: frozenset(
+        {
+            RequestState.RUNNING,
+            RequestState.FINISHED_ABORTED,
+            RequestState.FINISHED_TIMEOUT,
+            RequestState.FINISHED_ERROR,
+        }
+    ),
+    RequestState.RUNNING: _ANY_END | {RequestState.PREEMPTED, RequestState.SWAPPED},
+    RequestState.PREEMPTED: _ANY_END | {RequestState.RUNNING},
+    RequestState.SWAPPED: _ANY_END | {RequestState.RUNNING, RequestState.PREEMPTED},
+}
+
+
+class Request:
+    """What the scheduler knows of one request.
+
+    The scheduler alone mutates it, but for `block_keys`, which the prefix cache extends.
+    """
+
+    __slots__ = (
+        "arrival_s",
+        "block_keys",
+        "cache_salt",
+        "finish_reason",
+        "first_scheduled_s",
+        "first_token_s",
+        "isolated_until",
+        "max_total_tokens",
+        "num_cached_tokens",
+        "num_computed_once",
+        "num_computed_tokens",
+        "num_pending",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "params",
+        "priority",
+        "request_id",
+        "seed",
+        "sequence",
+        "state",
+        "stop_token_ids",
+        "token_ids",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        arrival_s: float,
+        seed: int = 0,
+        eos_token_ids: Sequence[int] = (),
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.params = params
+        self.arrival_s = arrival_s
+        self.seed = seed if params.seed is None else params.seed
+        self.priority = priority
+        self.cache_salt = cache_salt
+        self.stop_token_ids = frozenset(params.stop_token_ids) | (
+            frozenset() if params.ignore_eos else frozenset(eos_token_ids)
+        )
+        self.state = RequestState.WAITING
+        self.finish_reason: FinishReason | None = None
+
+        self.token_ids: list[int] = list(prompt_token_ids)
+        """Known tokens: prompt, then output."""
+        self.num_prompt_tokens = len(self.token_ids)
+        self.num_computed_tokens = 0
+        """Tokens whose KV is in the cache once every submitted plan has run."""
+        self.num_pending = 0
+        """Sampled tokens whose value is still in flight (0 or 1 per plan in flight)."""
+        self.max_total_tokens = 0
+        """Prompt and output together never exceed this; set at the door (rule S10)."""
+        self.sequence = 0
+        """Order of arrival; unique. Set when the scheduler takes the request."""
+        self.num_preemptions = 0
+        self.num_computed_once = 0
+        """The most that was ever computed: tokens below this are computed again."""
+        self.isolated_until = 0
+        """After a failed step: runs alone until this many tokens are computed (rule A3)."""
+        self.block_keys: list[int] = []
+        """Keys of the first full blocks; depends on the tokens alone, so it outlives preemption."""
+        self.num_cached_tokens = 0
+        self.first_scheduled_s: float | None = None
+        self.first_token_s: float | None = None
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_expected_tokens(self) -> int:
+        """Known tokens and those in flight."""
+        return len(self.token_ids) + self.num_pending
+
+    @property
+    def num_tokens_to_compute(self) -> int:
+        """Tokens whose KV is wanted by now. The last output token never is: nothing follows it."""
+        last = max(self.num_prompt_tokens, self.max_total_tokens - 1)
+        return min(self.num_expected_tokens, last)
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    def move_to(self, state: RequestState) -> None:
+        """Changes the state; an illegal transition raises RuntimeError."""
+        if state not in _LEGAL.get(self.state, frozenset()):
+            raise RuntimeError(
+                f"request {self.request_id}: {self.state.name} → {state.name} is not legal"
+            )
+        self.state = state
+
+    def end(self, reason: FinishReason) -> None:
+        self.move_to(FINISHED[reason])
+        self.finish_reason = reason
+
+    def record(self, now: float) -> RequestRecord:
+        """The request's account of itself, once it has ended."""
+        assert self.finish_reason is not None
+        return RequestRecord(
+            request_id=self.request_id,
+            arrival_s=self.arrival_s,
+            first_scheduled_s=self.first_scheduled_s,
+            first_token_s=self.first_token_s,
+            finished_s=now,
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_output_tokens=self.num_output_tokens,
+            num_cached_tokens=self.num_cached_tokens,
+            num_preemptions=self.num_preemptions,
+            priority=self.priority,
+            finish_reason=self.finish_reason.value,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Request {self.request_id} {self.state.name} "
+            f"{self.num_computed_tokens}/{len(self.token_ids)}>"
+        )

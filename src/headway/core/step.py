@@ -1,0 +1,119 @@
+"""A step in the making: what the scheduler has granted so far, and its plan once it is closed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from headway.core.kv_cache import KVCacheManager
+from headway.core.plan import Chunk, Sample, StepPlan
+from headway.core.request import Request
+from headway.metrics import BatchEntry, StepRecord
+
+__all__ = ["Grant", "Step"]
+
+
+@dataclass(slots=True)
+class Grant:
+    """The tokens that one request is given in one step."""
+
+    request: Request
+    start: int
+    num_tokens: int
+    admission: str = ""
+    lookup_tokens: int = 0
+    hit_tokens: int = 0
+    samples: bool = field(init=False)
+    """Whether a token is sampled at its end."""
+
+    def __post_init__(self) -> None:
+        request = self.request
+        self.samples = self.end == request.num_expected_tokens < request.max_total_tokens
+
+    @property
+    def end(self) -> int:
+        return self.start + self.num_tokens
+
+    def chunk(self, table: tuple[int, ...]) -> Chunk:
+        request = self.request
+        known = tuple(request.token_ids[self.start : self.end])
+        sample = None
+        if self.samples:
+            num_outputs = self.end - request.num_prompt_tokens
+            too_few = num_outputs < request.params.min_tokens
+            suppressed = tuple(sorted(request.stop_token_ids)) if too_few else ()
+            sample = Sample(request.params, request.seed, 0, self.end, suppressed)
+        follows = len(known) < self.num_tokens
+        return Chunk(request.request_id, self.start, known, table, sample, follows)
+
+    def entry(self) -> BatchEntry:
+        return BatchEntry(
+            self.request.request_id,
+            self.start,
+            self.num_tokens,
+            self.admission,
+            self.lookup_tokens,
+            self.hit_tokens,
+        )
+
+
+@dataclass(slots=True)
+class Step:
+    """Lives from its first grant until its result is applied. The scheduler fills it."""
+
+    number: int
+    time_s: float
+    budget: int
+    evictions_before: int
+    budget_left: int = field(init=False)
+    grants: dict[str, Grant] = field(default_factory=dict)
+    preemptions: Counter[str] = field(default_factory=Counter)
+    waiting_for: str = ""
+    """What keeps the head of the queue waiting; see `StepRecord.waiting`."""
+    plan: StepPlan = field(init=False)
+    record: StepRecord = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.budget_left = self.budget
+
+    def close(self, kv: KVCacheManager, num_running: int, num_waiting: int) -> None:
+        """Fixes the plan, and the record as far as it is known."""
+        grants = self.grants.values()
+        self.plan = StepPlan(
+            self.number,
+            tuple(grant.chunk(kv.table(grant.request)) for grant in grants),
+            kv.take_blocks_to_zero(),
+        )
+        self.record = StepRecord(
+            step=self.number,
+            time_s=self.time_s,
+            duration_s=0.0,
+            batch=tuple(grant.entry() for grant in grants),
+            budget=self.budget,
+            num_running=num_running,
+            waiting={self.waiting_for: num_waiting} if num_waiting else {},
+            blocks_used=kv.num_used,
+            blocks_cached=kv.num_cached,
+            blocks_free=kv.num_free,
+            evictions=kv.num_evictions - self.evictions_before,
+            preemptions=dict(self.preemptions),
+            recomputed_tokens=sum(_recomputed(grant) for grant in grants),
+            discarded_tokens=0,
+        )
+
+    def applied(self, now: float, *, discarded_tokens: int, failed: bool = False) -> StepRecord:
+        """The record, complete."""
+        return replace(
+            self.record,
+            duration_s=now - self.time_s,
+            discarded_tokens=discarded_tokens,
+            failed=failed,
+        )
+
+
+def _recomputed(grant: Grant) -> int:
+    """Tokens of the grant that had been computed before; moves the request's mark on (P5)."""
+    request = grant.request
+    again = max(0, min(grant.end, request.num_computed_once) - grant.start)
+    request.num_computed_once = max(request.num_computed_once, grant.end)
+    return again

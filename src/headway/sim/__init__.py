@@ -1,0 +1,1 @@
+"""Simulation: the scheduler that serves, on a virtual clock."""

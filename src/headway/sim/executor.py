@@ -1,0 +1,136 @@
+"""An executor that computes nothing but moves a virtual clock, and cannot be fooled.
+
+It keeps in each slot of its KV cache what a model would: something that depends on every
+token before. A sampled token is a function of what the chunk reads through its block table,
+so any mistake in scheduling (a token skipped or computed twice, a wrong block, a block reused
+too early, a wrong prefix hit) shows as a wrong token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from headway.clock import VirtualClock
+from headway.core.plan import Chunk, StepPlan, StepResult
+
+__all__ = ["LinearCost", "SimulatedExecutor", "expected_tokens"]
+
+_START = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCost:
+    """Seconds of one step: a fixed part and one per token."""
+
+    step_s: float = 0.005
+    token_s: float = 0.0005
+
+    def __call__(self, plan: StepPlan) -> float:
+        return self.step_s + self.token_s * plan.num_tokens
+
+
+class SimulatedExecutor:
+    """Implements `Executor`. The clock moves when a result is collected.
+
+    Args:
+        clock: moved by `cost` for every step; None leaves time alone.
+        num_blocks, block_size: the KV cache that the plans' block tables index.
+        vocab_size: sampled tokens are below this.
+        cost: seconds that a plan takes.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: VirtualClock | None,
+        num_blocks: int,
+        block_size: int,
+        vocab_size: int,
+        cost: LinearCost | None = None,
+    ) -> None:
+        self._clock = clock
+        self._cost = cost or LinearCost()
+        self._block_size = block_size
+        self._vocab_size = vocab_size
+        self._slots: list[tuple[int, int]] = [(-1, -1)] * (num_blocks * block_size)
+        """Per slot: token, and state after it."""
+        self._sampled: dict[str, int] = {}
+        self._results: deque[tuple[StepResult, float]] = deque()
+
+    def submit(self, plan: StepPlan) -> int:
+        for block in plan.zero_blocks:
+            first = block * self._block_size
+            self._slots[first : first + self._block_size] = [(-1, -1)] * self._block_size
+        # As in a model that goes layer by layer: all of the batch is written, then read.
+        for chunk in plan.chunks:
+            self._write(chunk)
+        token_ids = tuple(self._sample(chunk) for chunk in plan.chunks)
+        self._sampled = {
+            chunk.request_id: token
+            for chunk, token in zip(plan.chunks, token_ids, strict=True)
+            if token is not None
+        }
+        self._results.append((StepResult(plan.step, token_ids), self._cost(plan)))
+        return plan.step
+
+    def collect(self, handle: int) -> StepResult:
+        result, seconds = self._results.popleft()
+        assert result.step == handle
+        if self._clock is not None:
+            self._clock.advance(seconds)
+        return result
+
+    def _slot(self, chunk: Chunk, position: int) -> int:
+        block = chunk.block_table[position // self._block_size]
+        return block * self._block_size + position % self._block_size
+
+    def _write(self, chunk: Chunk) -> None:
+        token_ids = chunk.token_ids
+        if chunk.follows_in_flight:
+            token_ids = (*token_ids, self._sampled[chunk.request_id])
+        state = _START if chunk.start == 0 else self._slots[self._slot(chunk, chunk.start - 1)][1]
+        for position, token in enumerate(token_ids, chunk.start):
+            state = _next_state(state, token)
+            self._slots[self._slot(chunk, position)] = (token, state)
+
+    def _sample(self, chunk: Chunk) -> int | None:
+        if chunk.sample is None:
+            return None
+        state = _START
+        for position in range(chunk.end):
+            token, stored = self._slots[self._slot(chunk, position)]
+            state = _next_state(state, token)
+            assert stored == state, f"{chunk.request_id}: position {position} holds another's KV"
+        return _token(state, self._vocab_size, chunk.sample.suppressed)
+
+
+def expected_tokens(
+    prompt: list[int],
+    num_tokens: int,
+    vocab_size: int,
+    stop: frozenset[int] = frozenset(),
+    min_tokens: int = 0,
+) -> list[int]:
+    """What the simulated executor answers to a prompt when nothing goes wrong."""
+    state, output = _START, list[int]()
+    for token in prompt:
+        state = _next_state(state, token)
+    while len(output) < num_tokens:
+        suppressed = tuple(stop) if len(output) < min_tokens else ()
+        output.append(_token(state, vocab_size, suppressed))
+        if output[-1] in stop:
+            break
+        state = _next_state(state, output[-1])
+    return output
+
+
+def _next_state(state: int, token: int) -> int:
+    return hash((state, token))
+
+
+def _token(state: int, vocab_size: int, suppressed: tuple[int, ...]) -> int:
+    token = state % vocab_size
+    while token in suppressed:
+        token = (token + 1) % vocab_size
+    return token
