@@ -1,0 +1,1 @@
+"""The step loop: plan, submit, collect, apply; tokens in, text out."""

@@ -1,0 +1,140 @@
+"""One engine: requests in, deltas out, a step at a time."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headway.clock import Clock
+from headway.core.plan import Executor, StepPlan
+from headway.core.request import FinishReason, Request
+from headway.core.scheduler import Scheduler, StepOutcome
+from headway.engine.outputs import NewRequest, OutputDelta, OutputProcessor
+from headway.metrics import Observer, RequestRecord
+
+__all__ = ["EngineCore"]
+
+logger = logging.getLogger(__name__)
+
+
+class EngineCore:
+    """Joins a scheduler, an executor and the text of the outputs.
+
+    `add` and `abort` may be called from any thread, `step` from one at a time: a lock guards
+    scheduler and outputs, and is never held while the model runs.
+
+    Args:
+        eos_token_ids: tokens that end a request unless it ignores them.
+        seeds: draws the seed of a request that has none.
+        debug_invariants: check the scheduler's invariants after every step (slow).
+    """
+
+    def __init__(
+        self,
+        *,
+        scheduler: Scheduler,
+        executor: Executor,
+        outputs: OutputProcessor,
+        clock: Clock,
+        eos_token_ids: Sequence[int],
+        seeds: random.Random,
+        debug_invariants: bool = False,
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._outputs = outputs
+        self._clock = clock
+        self._eos_token_ids = tuple(eos_token_ids)
+        self._seeds = seeds
+        self._debug_invariants = debug_invariants
+        self._observers: list[Observer] = []
+        self._lock = threading.Lock()
+
+    @property
+    def has_work(self) -> bool:
+        with self._lock:
+            return self._scheduler.has_work
+
+    def add_observer(self, observer: Observer) -> None:
+        """`observer` is called in the stepping thread, after each step."""
+        self._observers.append(observer)
+
+    def check_room(self, num_reqs: int = 1) -> None:
+        """Raises QueueFull: to be asked before any work on a prompt (rule A1)."""
+        with self._lock:
+            self._scheduler.check_room(self._clock.now(), num_reqs)
+
+    def add(self, new: Sequence[NewRequest]) -> None:
+        """Accepts all of them, or raises InvalidRequest or QueueFull and accepts none."""
+        with self._lock:
+            now = self._clock.now()
+            requests = [
+                Request(
+                    item.request_id,
+                    item.prompt_token_ids,
+                    item.params,
+                    arrival_s=now,
+                    seed=self._seeds.getrandbits(63),
+                    eos_token_ids=self._eos_token_ids,
+                    priority=item.priority,
+                    cache_salt=item.cache_salt,
+                )
+                for item in new
+            ]
+            self._scheduler.add(requests, now)
+            for request in requests:
+                self._outputs.add(request)
+
+    def abort(self, request_id: str) -> OutputDelta | None:
+        """Ends a request; its blocks are free in the next plan. None: it had ended already."""
+        with self._lock:
+            self._scheduler.finish(request_id, FinishReason.ABORT, self._clock.now())
+            return self._outputs.end(request_id, FinishReason.ABORT)
+
+    def step(self) -> list[OutputDelta]:
+        """Plans and runs one step; what it adds to each request, in the order of the batch."""
+        with self._lock:
+            plan = self._scheduler.schedule(self._clock.now())
+            if not plan.chunks:
+                return self._report(self._scheduler.flush())
+        return self._run(plan)
+
+    def _run(self, plan: StepPlan) -> list[OutputDelta]:
+        try:
+            result = self._executor.collect(self._executor.submit(plan))
+        except Exception as error:
+            logger.exception("step %d failed", plan.step)
+            with self._lock:
+                message = f"the step failed: {type(error).__name__}: {error}"
+                return self._report(self._scheduler.fail(message, self._clock.now()))
+        with self._lock:
+            return self._report(self._scheduler.apply(result, self._clock.now()))
+
+    def _report(self, outcome: StepOutcome) -> list[OutputDelta]:
+        """Called with the lock held."""
+        deltas = [self._outputs.process(update) for update in outcome.updates]
+        ended = outcome.ended
+        for update, delta in zip(outcome.updates, deltas, strict=True):
+            if delta.finish_reason == FinishReason.STOP != update.finish_reason:
+                ended = self._stop(delta.request_id, ended)
+        if self._debug_invariants:
+            self._scheduler.check()
+        for record in outcome.records or (None,):
+            for observer in self._observers:
+                observer(record, ended)
+            ended = ()
+        return deltas
+
+    def _stop(self, request_id: str, ended: tuple[RequestRecord, ...]) -> tuple[RequestRecord, ...]:
+        """A stop string was completed: it is why the request ends, even at its last token."""
+        if self._scheduler.finish(request_id, FinishReason.STOP, self._clock.now()):
+            return ended
+        return tuple(
+            replace(record, finish_reason=FinishReason.STOP.value)
+            if record.request_id == request_id
+            else record
+            for record in ended
+        )
