@@ -1,0 +1,302 @@
+"""A bounded reader of GGUF files, versions 2 and 3.
+
+Every count, length and offset is compared with the file's size before anything is
+allocated for it, so a damaged or hostile file is refused at once. The layout is that of
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.errors import ModelError, UnsupportedModel
+
+__all__ = ["GGUFFile", "TensorInfo", "SUPPORTED_TYPES"]
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_DEFAULT_ALIGNMENT = 32
+_MAX_DIMS = 4
+
+_STRING, _ARRAY = 8, 9
+_SCALAR_CODES = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
+}  # fmt: skip
+
+# ggml type number → name, elements per block, bytes per block
+_TYPES = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    20: ("IQ4_NL", 32, 18),
+    30: ("BF16", 1, 2),
+}
+_REFUSED_TYPES = {
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64",
+    28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}  # fmt: skip
+
+SUPPORTED_TYPES: tuple[str, ...] = tuple(name for name, _, _ in _TYPES.values())
+"""Names of the tensor types that `GGUFFile.load` turns into float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor as it lies in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    """In NumPy order: a product's weight is [out, in]."""
+    type: str
+    """ggml type name, one of `SUPPORTED_TYPES`."""
+    data: npt.NDArray[np.uint8]
+    """[..., bytes per row], read-only, a view of the mapped file."""
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFFile:
+    """A GGUF file, mapped into memory for as long as this or one of its tensors is held."""
+
+    path: Path
+    size_bytes: int
+    metadata: Mapping[str, object]
+    """Scalars as int, float, bool or str; arrays as tuples of them."""
+    tensors: Mapping[str, TensorInfo]
+
+    @classmethod
+    def open(cls, path: Path | str) -> GGUFFile:
+        """Reads metadata and tensor descriptions; the tensors' bytes stay on disk.
+
+        Raises:
+            ModelError: the file cannot be read or is not a well-formed GGUF file.
+            UnsupportedModel: it is of a version, byte order or tensor type not read here.
+        """
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                if size == 0:
+                    raise ModelError(f"{path}: the file is empty")
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+        cursor = _Cursor(path, data)
+        num_tensors, num_fields = _read_header(cursor)
+        metadata = _read_metadata(cursor, num_fields)
+        tensors = _read_tensors(cursor, num_tensors, metadata)
+        return cls(path, size, MappingProxyType(metadata), MappingProxyType(tensors))
+
+    def load(self, name: str) -> npt.NDArray[np.float32]:
+        """The tensor `name` as a float32 array of its own, in its shape. Thread-safe.
+
+        Raises `ModelError` when there is no such tensor.
+        """
+        # The package's import reaches for optional tokenizer libraries, some of them heavy.
+        import gguf  # noqa: PLC0415
+
+        info = self.tensors.get(name)
+        if info is None:
+            raise ModelError(f"{self.path}: there is no tensor {name!r}")
+        values = gguf.dequantize(info.data, gguf.GGMLQuantizationType[info.type])
+        if info.type == "F32":  # comes back as a view of the file
+            values = values.copy()
+        return np.asarray(values, np.float32).reshape(info.shape)
+
+
+class _Cursor:
+    """Reads little-endian values one after another and never past the end."""
+
+    __slots__ = ("_data", "_path", "position")
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self._path = path
+        self._data = data
+        self.position = 0
+
+    def error(self, field: str, problem: str) -> ModelError:
+        return ModelError(f"{self._path}: {field}: {problem}")
+
+    def unsupported(self, field: str, problem: str) -> UnsupportedModel:
+        return UnsupportedModel(f"{self._path}: {field}: {problem}")
+
+    @property
+    def remaining(self) -> int:
+        return len(self._data) - self.position
+
+    def check_room(self, field: str, count: int, item_bytes: int) -> None:
+        """Raises unless `count` items of at least `item_bytes` each can still follow."""
+        if count * item_bytes > self.remaining:
+            raise self.error(
+                field,
+                f"{count} × at least {item_bytes} bytes are announced at byte {self.position} "
+                f"and {self.remaining} are left: the file is truncated or damaged",
+            )
+
+    def take(self, field: str, num_bytes: int) -> bytes:
+        self.check_room(field, num_bytes, 1)
+        start = self.position
+        self.position = start + num_bytes
+        return self._data[start : self.position]
+
+    def scalars(self, field: str, code: str, count: int = 1) -> tuple[object, ...]:
+        self.check_room(field, count, struct.calcsize(f"<{code}"))
+        return struct.unpack(
+            f"<{count}{code}", self.take(field, struct.calcsize(f"<{count}{code}"))
+        )
+
+    def uint32(self, field: str) -> int:
+        return int.from_bytes(self.take(field, 4), "little")
+
+    def uint64(self, field: str) -> int:
+        return int.from_bytes(self.take(field, 8), "little")
+
+    def string(self, field: str) -> str:
+        raw = self.take(field, self.uint64(field))
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(field, f"is not UTF-8 ({raw[:40]!r})") from error
+
+    def view(self, start: int, num_bytes: int) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self._data, np.uint8, num_bytes, start)
+
+
+def _read_header(cursor: _Cursor) -> tuple[int, int]:
+    """Returns the number of tensors and of metadata fields."""
+    magic = cursor.take("magic", min(4, cursor.remaining))
+    if magic != _MAGIC:
+        raise cursor.error("magic", f"is {magic!r}, not {_MAGIC!r}: this is not a GGUF file")
+    version = cursor.uint32("version")
+    if version not in _VERSIONS:
+        swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+        found = f"{swapped}, big-endian" if swapped in _VERSIONS else str(version)
+        raise cursor.unsupported("version", f"is {found}; 2 and 3, little-endian, are read")
+    num_tensors = cursor.uint64("tensor count")
+    num_fields = cursor.uint64("metadata count")
+    # A field is at least key length 8, type 4, value 1; a tensor name length 8, number of
+    # dimensions 4, one dimension 8, type 4, offset 8.
+    cursor.check_room("metadata count", num_fields, 13)
+    cursor.check_room("tensor count", num_tensors, 32)
+    return num_tensors, num_fields
+
+
+def _read_metadata(cursor: _Cursor, count: int) -> dict[str, object]:
+    metadata: dict[str, object] = {}
+    for index in range(count):
+        key = cursor.string(f"key of metadata field {index}")
+        if key in metadata:
+            raise cursor.error(key, "is there twice")
+        metadata[key] = _read_value(cursor, key, cursor.uint32(key))
+    return metadata
+
+
+def _read_value(cursor: _Cursor, key: str, kind: int) -> object:
+    if kind == _STRING:
+        return cursor.string(key)
+    if kind == _ARRAY:
+        return _read_array(cursor, key)
+    if kind in _SCALAR_CODES:
+        return cursor.scalars(key, _SCALAR_CODES[kind])[0]
+    raise cursor.error(key, f"has value type {kind}, which GGUF does not know")
+
+
+def _read_array(cursor: _Cursor, key: str) -> tuple[object, ...]:
+    kind = cursor.uint32(key)
+    count = cursor.uint64(key)
+    if kind == _ARRAY:
+        raise cursor.error(key, "is an array of arrays, which no model needs")
+    if kind in _SCALAR_CODES:
+        return cursor.scalars(key, _SCALAR_CODES[kind], count)
+    if kind != _STRING:
+        raise cursor.error(key, f"is an array of value type {kind}, which GGUF does not know")
+    cursor.check_room(key, count, 8)
+    return tuple(cursor.string(key) for _ in range(count))
+
+
+def _read_tensors(
+    cursor: _Cursor, count: int, metadata: Mapping[str, object]
+) -> dict[str, TensorInfo]:
+    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+    if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
+        raise cursor.error("general.alignment", f"is {alignment!r}, not a power of two")
+    headers = [_read_tensor_header(cursor, index) for index in range(count)]
+    data_start = -(-cursor.position // alignment) * alignment
+    tensors: dict[str, TensorInfo] = {}
+    end = 0
+    for header in sorted(headers, key=lambda header: header.offset):
+        field = f"tensor {header.name!r}"
+        if header.name in tensors:
+            raise cursor.error(field, "is there twice")
+        if header.offset % alignment:
+            raise cursor.error(field, f"offset {header.offset} is no multiple of {alignment}")
+        if header.offset < end:
+            raise cursor.error(field, f"at offset {header.offset} overlaps the tensor before it")
+        end = header.offset + header.num_bytes
+        if data_start + end > cursor.position + cursor.remaining:
+            raise cursor.error(
+                field,
+                f"ends at byte {data_start + end}, past the end of the file "
+                f"({cursor.position + cursor.remaining} bytes): it is truncated or damaged",
+            )
+        data = cursor.view(data_start + header.offset, header.num_bytes)
+        data = data.reshape(*header.shape[:-1], -1)
+        tensors[header.name] = TensorInfo(header.name, header.shape, header.type, data)
+    return {header.name: tensors[header.name] for header in headers}
+
+
+@dataclass(frozen=True, slots=True)
+class _TensorHeader:
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    num_bytes: int
+    offset: int
+    """In bytes, from the start of the data section."""
+
+
+def _read_tensor_header(cursor: _Cursor, index: int) -> _TensorHeader:
+    name = cursor.string(f"name of tensor {index}")
+    field = f"tensor {name!r}"
+    num_dims = cursor.uint32(field)
+    if not 1 <= num_dims <= _MAX_DIMS:
+        raise cursor.error(field, f"has {num_dims} dimensions; 1 to {_MAX_DIMS} are possible")
+    # The file has the fastest-running dimension first, NumPy has it last.
+    shape = tuple(reversed([cursor.uint64(field) for _ in range(num_dims)]))
+    number = cursor.uint32(field)
+    offset = cursor.uint64(field)
+    if number not in _TYPES:
+        raise cursor.unsupported(
+            field,
+            f"has type {_REFUSED_TYPES.get(number, number)}; those that work: "
+            + ", ".join(SUPPORTED_TYPES),
+        )
+    kind, block_size, block_bytes = _TYPES[number]
+    if 0 in shape:
+        raise cursor.error(field, f"has a dimension of 0 (shape {list(shape)})")
+    if shape[-1] % block_size:
+        raise cursor.error(
+            field,
+            f"has rows of {shape[-1]} elements, no multiple of {kind}'s block of {block_size}",
+        )
+    num_bytes = shape[-1] // block_size * block_bytes
+    for dim in shape[:-1]:
+        num_bytes *= dim
+    return _TensorHeader(name, shape, kind, num_bytes, offset)
