@@ -1,0 +1,106 @@
+"""HTTP as ASGI messages: bodies with a limit, server-sent events, clients that go away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+from starlette.types import Receive, Scope, Send
+
+from headway.server.errors import ApiError
+
+__all__ = ["ClientGone", "EventStream", "read_body", "run_while_connected"]
+
+_EVENT_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold events back otherwise
+]
+
+
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """The client closed the connection; there is nobody to answer."""
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body. Raises `ApiError` (413) as soon as it is known to exceed `limit` bytes."""
+    declared = dict(scope["headers"]).get(b"content-length", b"0")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(
+        413,
+        f"The body exceeds {limit} bytes.",
+        code="body_too_large",
+        headers={"Connection": "close"},
+    )
+
+
+async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work` to its end, or cancels it as soon as the client is gone.
+
+    The body must have been read. Returns what `work` returns, raises what it raises, or
+    `ClientGone`.
+    """
+    task = asyncio.create_task(work)
+    gone = asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream:
+    """A response of server-sent events. Nothing is sent before the first event."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    async def send(self, events: Iterable[bytes]) -> None:
+        """Sends each as one event, all in one write; none is fine."""
+        body = b"".join(b"data: %b\n\n" % event for event in events)
+        if not body:
+            return
+        if not self.started:
+            self.started = True
+            start = {"type": "http.response.start", "status": 200}
+            await self._send(start | {"headers": _EVENT_STREAM_HEADERS})
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def fail(self, error: bytes) -> None:
+        """Ends with an error event and without `[DONE]`, so that nobody takes it for complete."""
+        await self.send([error])
+        await self.end()

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+
+from server.fake_engine import FakeEngine
+from server.serving import TIMEOUT_S, serving
+
+
+@pytest.fixture(scope="session")
+def fake_server() -> Iterator[tuple[FakeEngine, str]]:
+    engine = FakeEngine()
+    with serving(engine) as url:
+        yield engine, url
+
+
+@pytest.fixture
+def engine(fake_server: tuple[FakeEngine, str]) -> FakeEngine:
+    fake_server[0].reset()
+    return fake_server[0]
+
+
+@pytest.fixture
+def client(engine: FakeEngine, fake_server: tuple[FakeEngine, str]) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=fake_server[1], timeout=TIMEOUT_S) as client:
+        yield client
+
+
+@pytest.fixture
+def openai_client(
+    engine: FakeEngine, fake_server: tuple[FakeEngine, str]
+) -> Iterator[openai.OpenAI]:
+    url = f"{fake_server[1]}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=TIMEOUT_S) as client:
+        yield client

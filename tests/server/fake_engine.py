@@ -1,0 +1,137 @@
+"""An engine that answers from a script, as `AsyncEngine` would."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+from headway.engine.outputs import NewRequest, OutputDelta
+from headway.errors import EngineDead
+from headway.metrics import Observer
+
+__all__ = ["HANG", "FakeEngine", "Script", "delta"]
+
+HANG = object()
+"""In a script: nothing more comes until the request is aborted."""
+
+Script = Callable[[NewRequest], Iterable[object]]
+BOS = 1
+
+
+def delta(
+    text: str = "",
+    *,
+    tokens: Sequence[int] | None = None,
+    finish: str | None = None,
+    stop_reason: int | str | None = None,
+    cached: int = 0,
+    error: str | None = None,
+) -> OutputDelta:
+    """One delta; its tokens are the characters of its text unless told otherwise."""
+    ids = tuple(map(ord, text)) if tokens is None else tuple(tokens)
+    return OutputDelta("", text, ids, finish, stop_reason, cached, error)
+
+
+class CharacterTokenizer:
+    """A character is a token; `texts` are all that were ever encoded."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        self.texts.append(text)
+        return [BOS] * add_special_tokens + [ord(character) for character in text]
+
+
+class PlainTemplate:
+    def render(self, messages: Sequence[Mapping[str, object]]) -> str:
+        turns = [f"<{message['role']}>{message['content']}" for message in messages]
+        return "".join(turns) + "<assistant>"
+
+
+class FakeStream:
+    def __init__(self, engine: FakeEngine, request: NewRequest, script: Iterable[object]) -> None:
+        self._engine = engine
+        self._request = request
+        self._script = iter(script)
+        self._aborted = asyncio.Event()
+        self._ended = False
+
+    def __aiter__(self) -> AsyncIterator[OutputDelta]:
+        return self
+
+    async def __anext__(self) -> OutputDelta:
+        if self._ended:
+            raise StopAsyncIteration
+        step = next(self._script)
+        if step is HANG:
+            await self._aborted.wait()
+            step = delta(finish="abort")
+        if isinstance(step, Exception):
+            raise step
+        assert isinstance(step, OutputDelta)
+        self._ended = step.finish_reason is not None
+        return step
+
+    def abort(self) -> None:
+        if not self._ended and not self._aborted.is_set():
+            self._aborted.set()
+            self._engine.aborted.put(self._request.request_id)
+
+
+def echo(request: NewRequest) -> list[object]:
+    """Gives the prompt's last characters back, one a step, `max_tokens` of them."""
+    wanted = request.params.max_tokens
+    text = "".join(map(chr, request.prompt_token_ids))
+    text = text[-(len(text) if wanted is None else wanted) :]
+    return [delta(character) for character in text[:-1]] + [delta(text[-1:], finish="length")]
+
+
+class FakeEngine:
+    """Set `script`, `refusal`, `chat_template`, `is_alive` as a test needs them."""
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+        self.max_model_len = 100
+        self.model_name = "fake"
+        self.reset()
+
+    def reset(self) -> None:
+        self.tokenizer = CharacterTokenizer()
+        self.chat_template: PlainTemplate | None = PlainTemplate()
+        self.is_alive = True
+        self.script: Script = echo
+        self.full: Exception | None = None
+        """Raised by `check_room`."""
+        self.refusal: Exception | None = None
+        """Raised by `add_all`."""
+        self.added: queue.Queue[NewRequest] = queue.Queue()
+        self.aborted: queue.Queue[str] = queue.Queue()
+        self._streams: list[FakeStream] = []
+
+    def start(self) -> None:
+        self.is_alive = True
+
+    def stop(self) -> None:
+        self.is_alive = False
+        for stream in self._streams:
+            stream.abort()
+
+    def add_observer(self, observer: Observer) -> None:
+        self.observers.append(observer)
+
+    def check_room(self) -> None:
+        if self.full is not None:
+            raise self.full
+
+    def add_all(self, requests: Sequence[NewRequest]) -> list[FakeStream]:
+        if not self.is_alive:
+            raise EngineDead("the engine has stopped and takes no requests")
+        if self.refusal is not None:
+            raise self.refusal
+        streams = [FakeStream(self, request, self.script(request)) for request in requests]
+        self._streams += streams
+        for request in requests:
+            self.added.put(request)
+        return streams

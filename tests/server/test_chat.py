@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import json
+
+import httpx
+import openai
+import pytest
+
+from server.fake_engine import FakeEngine, delta
+from server.serving import MODEL
+
+QUESTION = [{"role": "user", "content": "hi"}]
+
+
+def post(client: httpx.Client, **body: object) -> httpx.Response:
+    return client.post("/v1/chat/completions", json={"messages": QUESTION} | body)
+
+
+def chunks_of(response: httpx.Response) -> list[dict[str, object]]:
+    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def test_an_answer_has_openais_shape(client: httpx.Client, engine: FakeEngine) -> None:
+    engine.script = lambda request: [delta("Yes", finish="stop", stop_reason=2, cached=1)]
+    answer = post(client).json()
+    assert answer.pop("id").startswith("chatcmpl-")
+    assert isinstance(answer.pop("created"), int)
+    prompt_tokens = len("<user>hi<assistant>")
+    assert answer == {
+        "object": "chat.completion",
+        "model": MODEL,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Yes", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+                "stop_reason": 2,
+            }
+        ],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": 3,
+            "total_tokens": prompt_tokens + 3,
+            "prompt_tokens_details": {"cached_tokens": 1},
+        },
+    }
+
+
+def test_the_template_alone_writes_the_special_tokens(
+    client: httpx.Client, engine: FakeEngine
+) -> None:
+    post(client, messages=[{"role": "system", "content": "be brief"}, *QUESTION])
+    text = "<system>be brief<user>hi<assistant>"
+    assert engine.added.get_nowait().prompt_token_ids == list(map(ord, text))
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
+def test_roles_reach_the_template_as_they_are(
+    client: httpx.Client, engine: FakeEngine, role: str
+) -> None:
+    post(client, messages=[{"role": role, "content": "hi"}])
+    assert engine.tokenizer.texts == [f"<{role}>hi<assistant>"]
+
+
+def test_text_parts_and_names_reach_the_template(client: httpx.Client, engine: FakeEngine) -> None:
+    seen: list[object] = []
+
+    class Template:
+        def render(self, messages: list[dict[str, object]]) -> str:
+            seen.extend(messages)
+            return "x"
+
+    engine.chat_template = Template()
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [{"role": "user", "content": parts, "name": "Ada"}]
+    assert post(client, messages=messages).status_code == 200
+    assert seen == messages
+
+
+def test_an_answer_can_be_sent_back_as_it_came(
+    client: httpx.Client, openai_client: openai.OpenAI
+) -> None:
+    answer = openai_client.chat.completions.create(model=MODEL, messages=QUESTION)
+    message = answer.choices[0].message.model_dump()
+    assert post(client, messages=[*QUESTION, message, *QUESTION]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, None),
+        ({"max_tokens": 3}, 3),
+        ({"max_completion_tokens": 4}, 4),
+        ({"max_tokens": 5, "max_completion_tokens": 5}, 5),
+    ],
+)
+def test_the_limit_is_what_the_context_leaves_unless_given(
+    client: httpx.Client,
+    engine: FakeEngine,
+    limits: dict[str, int],
+    expected: int | None,
+) -> None:
+    post(client, **limits)
+    assert engine.added.get_nowait().params.max_tokens == expected
+
+
+def test_two_limits_that_differ_are_refused(client: httpx.Client) -> None:
+    response = post(client, max_tokens=3, max_completion_tokens=4)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "max_completion_tokens"
+
+
+def test_a_bad_limit_is_named_as_the_client_wrote_it(client: httpx.Client) -> None:
+    error = post(client, max_completion_tokens=-1).json()["error"]
+    assert error["param"] == "max_completion_tokens"
+    assert error["message"] == "max_completion_tokens: must be at least 0, not -1"
+
+
+def test_a_stream_opens_with_the_role(client: httpx.Client, engine: FakeEngine) -> None:
+    engine.script = lambda request: [delta("a"), delta("b"), delta(tokens=[9], finish="stop")]
+    chunks = chunks_of(post(client, stream=True))
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert [choice["delta"] for choice in choices] == [
+        {"role": "assistant", "content": ""},
+        {"content": "a"},
+        {"content": "b"},
+        {},
+    ]
+    assert [choice["finish_reason"] for choice in choices] == [None, None, None, "stop"]
+
+
+def test_openai_python_reads_a_stream_with_usage(
+    openai_client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    engine.script = lambda request: [delta("Par", cached=2), delta("is", finish="stop", cached=2)]
+    stream = openai_client.chat.completions.create(
+        model=MODEL, messages=QUESTION, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    text = "".join(c.delta.content or "" for chunk in chunks for c in chunk.choices)
+    assert text == "Paris"
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert usage.completion_tokens == 5
+    assert usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.cached_tokens == 2
+
+
+def test_a_model_without_chat_template_says_so(client: httpx.Client, engine: FakeEngine) -> None:
+    engine.chat_template = None
+    response = post(client)
+    assert response.status_code == 400
+    assert "no chat template" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"tools": []},
+        {"tool_choice": "none"},
+        {"parallel_tool_calls": True},
+        {"response_format": {"type": "text"}},
+        {"logprobs": False},
+        {"modalities": ["text"]},
+        {"n": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}},
+        {"metadata": {"a": "b"}, "service_tier": "auto", "store": True, "verbosity": "low"},
+    ],
+)
+def test_what_asks_for_nothing_is_accepted(
+    client: httpx.Client, neutral: dict[str, object]
+) -> None:
+    assert post(client, **neutral).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "1"}]}, "messages[0].role"),
+        ({"messages": [*QUESTION, {"role": "user"}]}, "messages[1].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
+            "messages[0].tool_calls[0]",
+        ),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(
+    client: httpx.Client, body: dict[str, object], param: str
+) -> None:
+    response = post(client, **body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import time
+
+import httpx
+import openai
+import pytest
+
+from headway.core.params import SamplingParams
+from server.fake_engine import BOS, FakeEngine, delta
+from server.serving import MODEL
+
+
+def post(client: httpx.Client, **body: object) -> httpx.Response:
+    return client.post("/v1/completions", json={"prompt": "hello"} | body)
+
+
+def events(response: httpx.Response) -> list[dict[str, object]]:
+    """The events of a complete stream, `[DONE]` checked and left out."""
+    assert response.status_code == 200
+    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def test_a_completion_has_openais_shape(client: httpx.Client, engine: FakeEngine) -> None:
+    engine.script = lambda request: [
+        delta("He", cached=4),
+        delta("y", finish="stop", stop_reason="!", cached=4),
+    ]
+    before = int(time.time())
+    answer = post(client, model=MODEL).json()
+    assert answer.pop("id").startswith("cmpl-")
+    assert before <= answer.pop("created") <= time.time()
+    assert answer == {
+        "object": "text_completion",
+        "model": MODEL,
+        "choices": [
+            {
+                "index": 0,
+                "text": "Hey",
+                "logprobs": None,
+                "finish_reason": "stop",
+                "stop_reason": "!",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 6,
+            "completion_tokens": 3,
+            "total_tokens": 9,
+            "prompt_tokens_details": {"cached_tokens": 4},
+        },
+    }
+
+
+def test_max_tokens_is_16_where_the_client_says_nothing(
+    client: httpx.Client, engine: FakeEngine
+) -> None:
+    for body in ({}, {"max_tokens": None}):
+        post(client, **body)
+        assert engine.added.get_nowait().params == SamplingParams(max_tokens=16)
+
+
+def test_every_sampling_field_reaches_the_engine(client: httpx.Client, engine: FakeEngine) -> None:
+    fields = {
+        "max_tokens": 7,
+        "min_tokens": 2,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 5,
+        "min_p": 0.1,
+        "seed": -3,
+        "stop": ["a", "b"],
+        "stop_token_ids": [4, 5],
+        "ignore_eos": True,
+    }
+    post(client, **fields, priority=-2, cache_salt="mine", user="me")
+    request = engine.added.get_nowait()
+    assert request.params == SamplingParams(**fields)
+    assert (request.priority, request.cache_salt) == (-2, "mine")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "token_ids"),
+    [
+        ("ab", [[BOS, 97, 98]]),
+        ([5, 6, 7], [[5, 6, 7]]),
+        (["a", "b"], [[BOS, 97], [BOS, 98]]),
+        ([[5, 6], [7]], [[5, 6], [7]]),
+    ],
+)
+def test_a_prompt_is_text_or_tokens_one_or_many(
+    client: httpx.Client, engine: FakeEngine, prompt: object, token_ids: list[list[int]]
+) -> None:
+    choices = post(client, prompt=prompt, max_tokens=1).json()["choices"]
+    assert [choice["index"] for choice in choices] == list(range(len(token_ids)))
+    added = [engine.added.get_nowait() for _ in token_ids]
+    assert [request.prompt_token_ids for request in added] == token_ids
+    assert len({request.request_id for request in added}) == len(added)
+
+
+def test_choices_are_in_the_order_of_the_prompts(client: httpx.Client) -> None:
+    answer = post(client, prompt=["one", "three"], max_tokens=100).json()
+    assert [choice["text"] for choice in answer["choices"]] == ["\x01one", "\x01three"]
+    assert answer["usage"]["prompt_tokens"] == 4 + 6
+    assert answer["usage"]["completion_tokens"] == 4 + 6
+
+
+def test_a_stream_is_server_sent_events_that_end_with_done(client: httpx.Client) -> None:
+    response = post(client, stream=True, max_tokens=3)
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert response.headers["cache-control"] == "no-cache"
+    chunks = events(response)
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["l", "l", "o"]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, "length"]
+    assert {chunk["object"] for chunk in chunks} == {"text_completion"}
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert all("usage" not in chunk for chunk in chunks)
+
+
+def test_text_that_is_held_back_makes_no_event(client: httpx.Client, engine: FakeEngine) -> None:
+    engine.script = lambda request: [
+        delta(tokens=[1]),
+        delta("é", tokens=[2]),
+        delta(tokens=[3], finish="stop"),
+    ]
+    chunks = events(post(client, stream=True))
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["é", ""]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_usage_comes_last_and_alone_where_it_is_asked_for(client: httpx.Client) -> None:
+    chunks = events(post(client, stream=True, max_tokens=2, stream_options={"include_usage": True}))
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None, None]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == {
+        "prompt_tokens": 6,
+        "completion_tokens": 2,
+        "total_tokens": 8,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def test_the_streams_of_several_prompts_are_interleaved(client: httpx.Client) -> None:
+    chunks = events(post(client, prompt=["abc", "xyz"], max_tokens=3, stream=True))
+    order = [(chunk["choices"][0]["index"], chunk["choices"][0]["text"]) for chunk in chunks]
+    assert order == [(0, "a"), (1, "x"), (0, "b"), (1, "y"), (0, "c"), (1, "z")]
+
+
+def test_openai_python_reads_a_completion(openai_client: openai.OpenAI) -> None:
+    completion = openai_client.completions.create(model=MODEL, prompt="hello", max_tokens=2)
+    assert completion.choices[0].text == "lo"
+    assert completion.choices[0].finish_reason == "length"
+    assert completion.usage is not None
+    assert completion.usage.total_tokens == 8
+
+
+def test_openai_python_reads_a_stream(openai_client: openai.OpenAI) -> None:
+    stream = openai_client.completions.create(
+        model=MODEL,
+        prompt="hello",
+        max_tokens=3,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == "llo"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 3
+
+
+def test_a_long_prompt_is_tokenised_all_the_same(client: httpx.Client, engine: FakeEngine) -> None:
+    post(client, prompt="x" * 100_000, max_tokens=1)
+    assert len(engine.added.get_nowait().prompt_token_ids) == 100_001
