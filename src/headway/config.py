@@ -22,9 +22,11 @@ _BLOCK_SIZES = (16, 32)
 _KV_SHARE = 0.4
 _DEFAULT_BUDGET = MappingProxyType({"cpu": 256, "cuda": 2048})
 
+_MODEL, _KV, _SCHEDULER = "model", "KV cache", "scheduler"
 
-def _option(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"help": text, "choices": choices})
+
+def _option(default: Any, group: str, text: str, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"group": group, "help": text, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,87 +34,108 @@ class EngineArgs:
     """The options of an engine, as asked for. `headway serve --help` shows the texts below."""
 
     model: str | None = _option(
-        None, "a GGUF file, a directory that holds one, or a model's name (SmolLM2-135M-Instruct)"
+        None,
+        _MODEL,
+        "a GGUF file, a directory that holds one, or a model's name (SmolLM2-135M-Instruct)",
+    )
+    cache_dir: str | None = _option(
+        None,
+        _MODEL,
+        "where fetched models are kept; default: $HEADWAY_CACHE_DIR, else headway in the "
+        "user's cache directory (vLLM: download_dir)",
     )
     executor: str = _option(
         "torch",
+        _MODEL,
         "what runs the model: torch, or reference (NumPy; slow, for checking the other)",
         ("torch", "reference"),
     )
     device: str = _option(
-        "auto", "where the model runs; auto: cuda if there is one", ("auto", "cpu", "cuda")
+        "auto", _MODEL, "where the model runs; auto: cuda if there is one", ("auto", "cpu", "cuda")
     )
     dtype: str = _option(
         "auto",
+        _MODEL,
         "precision of the weights and of the arithmetic; auto: float32 on CPU, bfloat16 on cuda "
         "(vLLM: what the model was saved in)",
         ("auto", *DTYPE_BYTES),
     )
     kv_cache_dtype: str = _option(
-        "auto", "precision of the KV cache; auto: the same as dtype", ("auto", *DTYPE_BYTES)
+        "auto", _KV, "precision of the KV cache; auto: the same as dtype", ("auto", *DTYPE_BYTES)
     )
-    num_threads: int | None = _option(None, "CPU threads of the model; default: PyTorch's choice")
+    num_threads: int | None = _option(
+        None, _MODEL, "CPU threads of the model; default: PyTorch's choice"
+    )
     max_model_len: int | None = _option(
         None,
+        _MODEL,
         "most tokens of one request, prompt and output together; default: what the model was "
         "made for or what the KV cache holds, whichever is less (vLLM refuses to start when the "
         "cache holds less)",
     )
-    block_size: int = _option(16, "tokens per KV block: 16 or 32")
+    block_size: int = _option(16, _KV, "tokens per KV block: 16 or 32")
     num_kv_blocks: int | None = _option(
-        None, "KV blocks, given as a number (vLLM: num_gpu_blocks_override)"
+        None, _KV, "KV blocks, given as a number (vLLM: num_gpu_blocks_override)"
     )
     kv_cache_memory: str | int | None = _option(
         None,
+        _KV,
         "KV memory in bytes, e.g. 2GiB; default: 40 % of the memory that the weights leave "
         "available, at most what max_num_seqs requests of max_model_len tokens can fill "
         "(vLLM: kv_cache_memory_bytes, or VLLM_CPU_KVCACHE_SPACE on CPU)",
     )
     max_num_batched_tokens: int | None = _option(
         None,
+        _SCHEDULER,
         "token budget of one step; default 2048 on cuda and 256 on CPU, where 2048 prompt tokens "
         "would be a step of over a second (vLLM: 2048 or more everywhere)",
     )
-    max_num_seqs: int = _option(128, "most requests that run at once")
-    enable_prefix_caching: bool = _option(True, "reuse the KV of equal prefixes")
+    max_num_seqs: int = _option(128, _SCHEDULER, "most requests that run at once")
+    enable_prefix_caching: bool = _option(True, _KV, "reuse the KV of equal prefixes")
     enable_chunked_prefill: bool = _option(
-        True, "compute a long prompt over several steps, beside the others' tokens"
+        True, _SCHEDULER, "compute a long prompt over several steps, beside the others' tokens"
     )
     long_prefill_token_threshold: int = _option(
         0,
+        _SCHEDULER,
         "most prompt tokens that one request gets in a step while any other runs or waits; 0: "
         "as many as the budget leaves (vLLM applies it also when a request is alone)",
     )
     scheduling_policy: str = _option(
         "fcfs",
+        _SCHEDULER,
         "who goes first: fcfs, by arrival; priority, by the request's priority (lower is more "
         "urgent), then arrival",
         ("fcfs", "priority"),
     )
     max_num_queued_reqs: int | None = _option(
         None,
+        _SCHEDULER,
         "most requests that wait for their first admission; one more is refused at once; "
         "default: no limit (vLLM's option of this name counts running ones too)",
     )
     max_num_queued_tokens: int | None = _option(
-        None, "the same for their prompt tokens; default: no limit (vLLM: none)"
+        None, _SCHEDULER, "the same for their prompt tokens; default: no limit (vLLM: none)"
     )
     watermark: float = _option(
         0.01,
+        _KV,
         "fraction of the KV blocks that new and preempted requests leave free while others run "
         "(vLLM: 0)",
     )
     reserve_full_prompt: bool = _option(
         True,
+        _KV,
         "admit a request only when all its known tokens fit beside those of the admitted ones, "
         "not just its first chunk (vLLM: scheduler_reserve_full_isl)",
     )
     seed: int | None = _option(
         None,
+        _SCHEDULER,
         "makes the seeds of requests without one repeatable; default: drawn afresh (vLLM: 0)",
     )
     debug_invariants: bool = _option(
-        False, "check the scheduler's invariants after every step (slow)"
+        False, _SCHEDULER, "check the scheduler's invariants after every step (slow)"
     )
 
     @classmethod

@@ -7,6 +7,7 @@ import random
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -108,7 +109,8 @@ def build_engine(
     Raises `InvalidConfig` naming the option, or `ModelError`, before the weights are loaded.
     """
     device = _device(args)
-    model = open_model(resolve_model(args.model, progress=progress))
+    cache_dir = None if args.cache_dir is None else Path(args.cache_dir).expanduser()
+    model = open_model(resolve_model(args.model, cache_dir=cache_dir, progress=progress))
     limits = ModelLimits(
         max_position=model.spec.max_position,
         num_parameters=model.spec.num_parameters,
@@ -203,13 +205,17 @@ class LLM:
 
     Args:
         model: a GGUF file, a directory that holds one, or a name; default: the default model.
+        progress: told in a line what is being fetched, if something is.
         options: those of `EngineArgs`, e.g. `dtype="bfloat16"`, `num_kv_blocks=512`.
 
     Raises `InvalidConfig`, naming the option, or `ModelError`. Not for several threads at once.
     """
 
-    def __init__(self, model: str | None = None, **options: Any) -> None:
-        self._engine = build_engine(EngineArgs.of({"model": model, **options}))
+    def __init__(
+        self, model: str | None = None, *, progress: Progress | None = None, **options: Any
+    ) -> None:
+        args = EngineArgs.of({"model": model, **options})
+        self._engine = build_engine(args, progress=progress)
         self._ids = itertools.count()
 
     @property

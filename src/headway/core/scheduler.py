@@ -107,10 +107,11 @@ class Scheduler:
 
     def add(self, requests: Sequence[Request], now: float) -> None:
         """Accepts all of them to wait, or raises what is wrong and accepts none."""
-        ids = [request.request_id for request in requests]
-        for request_id in ids:
-            if request_id in self._requests or ids.count(request_id) > 1:
-                raise InvalidRequest("request_id", f"{request_id!r} is in use")
+        taken = set(self._requests)
+        for request in requests:
+            if request.request_id in taken:
+                raise InvalidRequest("request_id", f"{request.request_id!r} is in use")
+            taken.add(request.request_id)
         self._door.check(requests, now)
         for request in requests:
             self._num_arrived += 1
@@ -325,8 +326,9 @@ class Scheduler:
                 reason = FinishReason.STOP
             if request.state is RequestState.RUNNING:
                 self._kv.commit(request)
-        # Here too for max_tokens 0, which ends once the prompt is computed (K3).
-        if reason is None and max(grant.end, len(request.token_ids)) >= request.max_total_tokens:
+        # With max_tokens 0 there is no token: it ends once the prompt is computed (K3).
+        full = len(request.token_ids) >= request.max_total_tokens
+        if reason is None and full and grant.end >= request.num_prompt_tokens:
             reason = FinishReason.LENGTH
         if self._suspects and self._suspects[0] is request and grant.end >= request.isolated_until:
             self._suspects.popleft()

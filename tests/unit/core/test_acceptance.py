@@ -1,0 +1,97 @@
+"""The door (rules S10, A1)."""
+
+from __future__ import annotations
+
+import pytest
+from driver import Driver
+
+from headway.errors import InvalidRequest, QueueFull, RequestTooLarge
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_with_the_numbers() -> None:
+    d = Driver(max_model_len=20)
+    with pytest.raises(RequestTooLarge, match=r"prompt: 20 tokens .* 20 tokens"):
+        d.add("a", 20)
+    d.add("b", 19)
+    d.run()
+    assert len(d.output("b")) == 1
+
+
+def test_an_empty_prompt_and_unknown_tokens_are_refused_by_field() -> None:
+    d = Driver()
+    for options, field in (
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [5, 1000]}, "prompt"),
+        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [5], "stop_token_ids": [1000]}, "stop_token_ids"),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            d.add("a", **options)  # type: ignore[arg-type]
+        assert caught.value.field == field
+    assert not d.scheduler.has_work
+
+
+def test_a1_the_limit_is_on_requests_that_were_never_admitted() -> None:
+    d = Driver(width=1, max_reqs=2)
+    d.add("running", 4, max_tokens=50)
+    d.step()
+    d.add("w1", 4)
+    d.add("w2", 4)
+    with pytest.raises(QueueFull, match=r"max_num_queued_reqs \(2\)"):
+        d.add("w3", 4)
+    d.abort("w1")
+    d.add("w3", 4)
+    d.run()
+    assert len(d.ended) == 4
+
+
+def test_a1_prompt_tokens_that_wait_are_limited_too() -> None:
+    d = Driver(max_tokens=10)
+    d.add("a", 6)
+    with pytest.raises(QueueFull, match="max_num_queued_tokens"):
+        d.add("b", 5)
+    d.add("b", 4)
+
+
+def test_a1_what_exceeds_a_limit_by_itself_is_too_large_and_not_a_matter_of_time() -> None:
+    d = Driver(max_tokens=10, max_reqs=2)
+    with pytest.raises(RequestTooLarge, match="max_num_queued_tokens"):
+        d.add("a", 11)
+    with pytest.raises(RequestTooLarge, match="max_num_queued_reqs"):
+        d.scheduler.add([d.make(f"r{i}", 2) for i in range(3)], 0.0)
+    assert not d.scheduler.has_work
+
+
+def test_a1_several_requests_are_accepted_together_or_not_at_all() -> None:
+    d = Driver(max_reqs=3)
+    d.add("a", 4)
+    d.add("b", 4)
+    with pytest.raises(QueueFull):
+        d.scheduler.add([d.make("c", 4), d.make("d", 4)], 0.0)
+    assert d.scheduler.num_waiting == 2
+
+
+def test_a1_the_retry_time_comes_from_the_measured_drain() -> None:
+    d = Driver(width=1, max_reqs=1)
+    d.add("a", 4, max_tokens=5)
+    with pytest.raises(QueueFull) as caught:
+        d.scheduler.check_room(d.now)
+    assert caught.value.retry_after_s is None
+    for name in "bcd":
+        d.step()
+        d.add(name, 4, max_tokens=5)
+        while d.scheduler.num_waiting:
+            d.step()
+    d.add("e", 4)
+    # One admission in every five steps of two seconds each.
+    with pytest.raises(QueueFull) as caught:
+        d.scheduler.check_room(d.now)
+    assert caught.value.retry_after_s == pytest.approx(10.0, rel=0.2)
+
+
+def test_a1_room_can_be_asked_for_before_there_is_a_prompt() -> None:
+    d = Driver(max_reqs=1)
+    d.scheduler.check_room(0.0)
+    d.add("a", 4)
+    with pytest.raises(QueueFull):
+        d.scheduler.check_room(0.0)

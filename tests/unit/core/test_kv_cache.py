@@ -1,0 +1,245 @@
+"""Blocks and the prefix cache; the names in brackets are the rules'."""
+
+from __future__ import annotations
+
+import pytest
+from driver import Driver
+
+from headway.core.block_pool import BlockPool
+from headway.core.kv_cache import KVCacheManager
+from headway.core.params import SamplingParams
+from headway.core.prefix_cache import PrefixCache
+from headway.core.request import Request
+
+SHARED = list(range(100, 112))
+
+
+def request(name: str, tokens: list[int], salt: str | None = None) -> Request:
+    made = Request(name, tokens, SamplingParams(), arrival_s=0.0, cache_salt=salt)
+    made.max_total_tokens = len(tokens) + 16
+    return made
+
+
+def manager(num_blocks: int = 8, **options: object) -> KVCacheManager:
+    return KVCacheManager(num_blocks=num_blocks, block_size=4, hash_secret=1, **options)  # type: ignore[arg-type]
+
+
+def admit(
+    kv: KVCacheManager, tokens: list[int], name: str = "r", salt: str | None = None
+) -> Request:
+    """Admits, computes and commits all of a request's tokens."""
+    made = request(name, tokens, salt)
+    hit = kv.lookup(made)
+    made.num_computed_tokens = len(hit.blocks) * 4
+    assert kv.admit(made, hit, len(tokens) - made.num_computed_tokens)
+    made.num_computed_tokens = len(tokens)
+    kv.expect(made)
+    kv.commit(made)
+    return made
+
+
+def test_k1_blocks_are_handed_out_shared_and_come_back() -> None:
+    pool = BlockPool(3)
+    taken = [pool.take() for _ in range(3)]
+    assert sorted(taken) == [0, 1, 2]
+    assert (pool.num_free, pool.num_used) == (0, 3)
+    pool.share(1)
+    pool.release(1, keep=False)
+    assert not pool.is_free(1)
+    pool.release(1, keep=False)
+    assert pool.is_free(1)
+    pool.check()
+
+
+def test_k4_unkept_blocks_are_reused_first_and_kept_ones_last() -> None:
+    pool = BlockPool(4)
+    a, b, c, _ = (pool.take() for _ in range(4))
+    pool.release(a, keep=True)
+    pool.release(b, keep=False)
+    pool.release(c, keep=True)
+    assert [pool.take() for _ in range(3)] == [b, a, c]
+
+
+def test_k4_a_requests_last_block_is_evicted_before_its_first() -> None:
+    kv = manager(num_blocks=3)
+    first = admit(kv, [*range(12)])
+    kv.release(first)
+    other = admit(kv, [50, 51, 52, 53], "other")
+    assert kv.num_evictions == 1
+    again = request("again", [*range(12), 99])
+    assert len(kv.lookup(again).blocks) == 2
+    kv.check([other])
+
+
+def test_k5_a_hit_takes_its_block_out_of_the_middle_of_the_queue() -> None:
+    pool = BlockPool(5)
+    blocks = [pool.take() for _ in range(5)]
+    for block in blocks:
+        pool.release(block, keep=True)
+    pool.share(blocks[2])
+    assert [pool.take() for _ in range(4)] == [blocks[i] for i in (0, 1, 3, 4)]
+
+
+def test_k2_the_same_tokens_are_found_below_the_same_prefix_alone() -> None:
+    kv = manager()
+    kv.release(admit(kv, [1, 2, 3, 4, 5, 6, 7, 8]))
+    assert len(kv.lookup(request("same", [1, 2, 3, 4, 5, 6, 7, 8, 9])).blocks) == 2
+    assert len(kv.lookup(request("half", [1, 2, 3, 4, 0, 0, 0, 0, 9])).blocks) == 1
+    assert kv.lookup(request("moved", [5, 6, 7, 8, 1, 2, 3, 4, 9])).blocks == ()
+
+
+def test_k2_a_salt_parts_equal_prompts() -> None:
+    kv = manager()
+    kv.release(admit(kv, SHARED, salt="one"))
+    for salt, blocks in (("one", 2), ("two", 0), (None, 0)):
+        assert len(kv.lookup(request("x", SHARED, salt)).blocks) == blocks
+
+
+def test_k2_a_collision_of_keys_never_serves_anothers_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def all_keys_collide(self: PrefixCache, made: Request, index: int) -> int:
+        return index
+
+    monkeypatch.setattr(PrefixCache, "_key", all_keys_collide)
+    kv = manager()
+    first = admit(kv, [1, 2, 3, 4, 5, 6, 7, 8], "first")
+    assert kv.lookup(request("other", [1, 2, 3, 9, 5, 6, 7, 8, 9])).blocks == ()
+    second = admit(kv, [1, 2, 3, 9, 5, 6, 7, 8], "second")
+    kv.check([first, second])
+    # Its own second block equals the cached one but for the parent, and is not taken for it.
+    assert kv.lookup(request("other", [1, 2, 3, 9, 5, 6, 7, 8, 9])).blocks == ()
+    assert len(kv.lookup(request("same", [1, 2, 3, 4, 5, 6, 7, 8, 9])).blocks) == 2
+
+
+def test_k2_a_later_block_with_a_key_that_is_present_stays_without() -> None:
+    kv = manager()
+    first, second = request("a", SHARED), request("b", SHARED)
+    for made in (first, second):
+        assert kv.admit(made, kv.lookup(made), len(SHARED))
+    for made in (first, second):
+        made.num_computed_tokens = len(SHARED)
+        kv.expect(made)
+        kv.commit(made)
+    kv.check([first, second])
+    kv.release(second)
+    assert kv.num_cached == 0
+    kv.release(first)
+    assert kv.num_cached == 3
+
+
+def test_k2_an_entry_whose_parent_was_evicted_makes_way_for_one_that_can_be_reached() -> None:
+    kv = manager(num_blocks=4)
+    a, b = request("a", SHARED[:8]), request("b", SHARED[:8])
+    for made, size in ((a, 4), (b, 8)):
+        assert kv.admit(made, kv.lookup(made), size)
+    for made, size in ((a, 4), (b, 8)):
+        made.num_computed_tokens = size
+        kv.expect(made)
+        kv.commit(made)
+    # b's first block is a duplicate of a's; its second is a child of a's entry.
+    kv.release(a)
+    kv.release(b)
+    filler = admit(kv, [*range(12)], "filler")
+    kv.release(filler)
+    assert len(kv.lookup(request("x", SHARED)).blocks) == 0
+    again = admit(kv, SHARED[:8], "again")
+    kv.check([again])
+    kv.release(again)
+    assert len(kv.lookup(request("x", SHARED)).blocks) == 2
+
+
+@pytest.mark.parametrize(("known", "blocks"), [(8, 1), (9, 2), (12, 2), (13, 3)])
+def test_k3_a_hit_covers_whole_blocks_and_leaves_a_token_to_compute(
+    known: int, blocks: int
+) -> None:
+    kv = manager()
+    kv.release(admit(kv, [*range(16)]))
+    assert len(kv.lookup(request("x", [*range(known)])).blocks) == blocks
+
+
+def test_k6_an_allocation_that_does_not_fit_changes_nothing() -> None:
+    kv = manager(num_blocks=4)
+    kv.release(admit(kv, SHARED))
+    holder = admit(kv, [7] * 5, "holder")
+    before = (kv.num_used, kv.num_cached, kv.num_free, kv.num_evictions)
+    late = request("late", [*SHARED, *range(20)])
+    hit = kv.lookup(late)
+    assert hit.blocks
+    assert not kv.admit(late, hit, 20)
+    assert not kv.extend(holder, 12)
+    assert (kv.num_used, kv.num_cached, kv.num_free, kv.num_evictions) == before
+    kv.check([holder])
+
+
+def test_k7_the_watermark_is_kept_from_new_requests_while_something_runs() -> None:
+    kv = manager(num_blocks=10, watermark=0.2)
+    holder = admit(kv, [1] * 20, "holder")
+    waiting = request("w", [2] * 16)
+    hit = kv.lookup(waiting)
+    assert kv.held_up_by(waiting, hit, 16, idle=False) == "watermark"
+    assert kv.held_up_by(waiting, hit, 16, idle=True) is None
+    assert kv.held_up_by(request("s", [2] * 12), hit, 12, idle=False) is None
+    assert kv.extend(holder, 20)
+
+
+def test_k8_a_request_must_fit_beside_what_the_admitted_still_need() -> None:
+    kv = manager(num_blocks=10)
+    long = request("long", [1] * 28)
+    assert kv.admit(long, kv.lookup(long), 8)
+    waiting = request("w", [2] * 13)
+    hit = kv.lookup(waiting)
+    # 8 blocks are free, 5 of them promised to the rest of the long prompt.
+    assert kv.held_up_by(waiting, hit, 4, idle=False) == "blocks"
+    assert kv.held_up_by(request("s", [2] * 12), hit, 4, idle=False) is None
+    loose = manager(num_blocks=10, reserve_full_prompt=False)
+    assert loose.admit(long, loose.lookup(long), 8)
+    assert loose.held_up_by(waiting, hit, 4, idle=False) is None
+
+
+def test_k8_hits_in_the_free_queue_cost_a_block_and_hits_in_use_none() -> None:
+    kv = manager(num_blocks=4)
+    holder = admit(kv, SHARED[:8], "holder")
+    sharer = request("s", [*SHARED[:8], *range(8)])
+    assert kv.held_up_by(sharer, kv.lookup(sharer), 8, idle=False) is None
+    kv.release(holder)
+    other = admit(kv, [3] * 3, "other")
+    hit = kv.lookup(sharer)
+    assert len(hit.blocks) == 2
+    assert kv.held_up_by(sharer, hit, 8, idle=False) == "blocks"
+    kv.check([other])
+
+
+def test_k10_cached_blocks_that_nobody_holds_do_not_count_as_used() -> None:
+    kv = manager()
+    kv.release(admit(kv, SHARED))
+    assert (kv.num_used, kv.num_cached, kv.num_free) == (0, 3, 5)
+
+
+def test_k9_check_finds_a_block_that_two_requests_write() -> None:
+    kv = manager()
+    a, b = admit(kv, [1] * 3, "a"), admit(kv, [2] * 3, "b")
+    kv.check([a, b])
+    kv._held["b"].blocks[0] = kv._held["a"].blocks[0]
+    kv._held["b"].table = tuple(kv._held["b"].blocks)
+    with pytest.raises(AssertionError):
+        kv.check([a, b])
+
+
+def test_caching_can_be_turned_off() -> None:
+    d = Driver(caching=False)
+    for name in ("a", "b"):
+        d.add(name, SHARED)
+        d.run()
+    assert all(entry.hit_tokens == 0 == entry.lookup_tokens for r in d.records for entry in r.batch)
+
+
+def test_outputs_are_found_too_when_a_chat_goes_on() -> None:
+    d = Driver()
+    d.add("first", SHARED, max_tokens=9)
+    d.run()
+    d.add("second", [*SHARED, *d.output("first"), 1, 2], max_tokens=2)
+    d.run()
+    # 12 + 9 tokens, the last of which was never computed: 5 full blocks.
+    assert d.ended[-1].num_cached_tokens == 20
+    assert d.output("second") == d.expected("second")

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from headway.core.params import SamplingParams
+from headway.errors import InvalidRequest
+
+
+def test_the_defaults_are_vllms() -> None:
+    params = SamplingParams()
+    assert (params.max_tokens, params.temperature, params.top_p) == (16, 1.0, 1.0)
+    assert (params.top_k, params.min_p, params.min_tokens) == (0, 0.0, 0)
+    assert (params.seed, params.stop, params.stop_token_ids) == (None, (), ())
+    assert not params.ignore_eos
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tokens", -1),
+        ("max_tokens", 1.5),
+        ("max_tokens", True),
+        ("min_tokens", 17),
+        ("min_tokens", -1),
+        ("temperature", -0.1),
+        ("temperature", float("nan")),
+        ("temperature", float("inf")),
+        ("temperature", "hot"),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_k", -2),
+        ("min_p", 1.5),
+        ("seed", 2**63),
+        ("stop", ""),
+        ("stop", [""]),
+        ("stop", 5),
+        ("stop", ["a"] * 65),
+        ("stop_token_ids", [-1]),
+        ("stop_token_ids", ["1"]),
+        ("stop_token_ids", 3),
+        ("ignore_eos", 1),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        SamplingParams(**{field: value})  # type: ignore[arg-type]
+    assert caught.value.field == field
+    assert field in str(caught.value)
+
+
+def test_one_stop_string_is_a_list_of_one_and_lists_become_tuples() -> None:
+    assert SamplingParams(stop="end").stop == ("end",)
+    assert SamplingParams(stop=["a", "b"], stop_token_ids=[3]).stop_token_ids == (3,)
+    hash(SamplingParams(stop=["a"]))
+
+
+def test_greedy_is_temperature_0() -> None:
+    assert SamplingParams(temperature=0).greedy
+    assert not SamplingParams(temperature=0.01).greedy
