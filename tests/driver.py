@@ -120,7 +120,7 @@ class Driver:
         self.now += 1
         if not self.in_flight:
             return self._keep(self.scheduler.flush())
-        plan, handle = self.in_flight.popleft()
+        _, handle = self.in_flight.popleft()
         if handle is None:
             self.in_flight.clear()
             return self._keep(self.scheduler.fail("the step failed", self.now))

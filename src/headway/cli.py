@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -94,6 +95,9 @@ def _serve(args: argparse.Namespace) -> None:
         created=int(time.time()),
         access_log=args.access_log,
     )
+    # All is answered and stopped; what is left, taking PyTorch down, can take seconds.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _pull(args: argparse.Namespace) -> None:

@@ -6,11 +6,11 @@ so a token that is skipped, repeated, or read from another's block ends in a wro
 
 from __future__ import annotations
 
-from driver import Driver
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from driver import Driver
 from headway.core.request import FinishReason
 from headway.errors import QueueFull
 
@@ -83,7 +83,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 name,
                 PREFIXES[prefix][: min(shared, room)] + own,
                 max_tokens=max_tokens,
-                priority=priority,
+                priority=priority if self.d.policy == "priority" else 0,
                 salt=salt,
                 stop_token_ids=[3, 4] if stops else [],
             )

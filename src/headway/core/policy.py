@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Reversible
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from headway.core.request import Request
 
@@ -11,6 +11,9 @@ __all__ = ["POLICIES", "FCFSPolicy", "Policy", "PriorityPolicy"]
 
 
 class Policy(Protocol):
+    heeds_priority: ClassVar[bool]
+    """Whether a request's `priority` means anything; where it does not, it is refused."""
+
     def rank(self, request: Request) -> tuple[int, ...]:
         """Orders the waiting: the smallest goes first. Unique, and fixed while it waits."""
         ...
@@ -23,6 +26,8 @@ class Policy(Protocol):
 class FCFSPolicy:
     """First come, first served: a preempted request is before all that came after it."""
 
+    heeds_priority: ClassVar[bool] = False
+
     def rank(self, request: Request) -> tuple[int, ...]:
         return (request.sequence,)
 
@@ -33,6 +38,8 @@ class FCFSPolicy:
 class PriorityPolicy:
     """Lower `priority` is more urgent; ties go to the earlier arrival (rule S12). Strict: an
     urgent stream can hold up the others for as long as it lasts."""
+
+    heeds_priority: ClassVar[bool] = True
 
     def rank(self, request: Request) -> tuple[int, ...]:
         return (request.priority, request.sequence)

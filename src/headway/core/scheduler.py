@@ -82,8 +82,7 @@ class Scheduler:
         self._suspects: deque[Request] = deque()
         """Requests of a failed step, to be run one at a time (A3)."""
         self._in_flight: deque[Step] = deque()
-        self._ended: list[RequestRecord] = []
-        """Ended since the last outcome."""
+        self._ended: list[RequestRecord] = []  # since the last outcome
         self._num_steps = self._num_arrived = 0
 
     # ------------------------------------------------------------- arrival, end
@@ -112,6 +111,8 @@ class Scheduler:
             if request.request_id in taken:
                 raise InvalidRequest("request_id", f"{request.request_id!r} is in use")
             taken.add(request.request_id)
+            if request.priority and not self._policy.heeds_priority:
+                raise InvalidRequest("priority", "needs scheduling_policy priority")
         self._door.check(requests, now)
         for request in requests:
             self._num_arrived += 1
@@ -126,10 +127,9 @@ class Scheduler:
         Its blocks are free in the next plan. False: it had ended already.
         """
         request = self._requests.get(request_id)
-        if request is None:
-            return False
-        self._end(request, reason, now)
-        return True
+        if request is not None:
+            self._end(request, reason, now)
+        return request is not None
 
     def _end(self, request: Request, reason: FinishReason, now: float) -> None:
         if request.state is RequestState.RUNNING:
@@ -232,20 +232,17 @@ class Scheduler:
     def _run_alone(self, step: Step, request: Request) -> None:
         """After a failed step: this request and nothing else, whoever must give way (A3)."""
         step.waiting_for = "isolated"
-        if request.state is RequestState.RUNNING:
-            num_tokens = self._chunk_size(step, request, request.num_computed_tokens)
-            while num_tokens and not self._kv.extend(request, num_tokens):
-                self._preempt(step, self._other_victim(request), "memory")
-            if num_tokens:
-                start = request.num_computed_tokens
-                self._grant(step, Grant(request, start, num_tokens))
-            return
-        while True:
+        while request.state is not RequestState.RUNNING:
             hit = self._kv.lookup(request)
             num_tokens = self._chunk_size(step, request, self._hit_tokens(hit))
             if self._admit(step, request, hit, num_tokens):
                 return
             self._preempt(step, self._other_victim(request), "memory")
+        num_tokens = self._chunk_size(step, request, request.num_computed_tokens)
+        while not self._kv.extend(request, num_tokens):
+            self._preempt(step, self._other_victim(request), "memory")
+        if num_tokens:
+            self._grant(step, Grant(request, request.num_computed_tokens, num_tokens))
 
     def _other_victim(self, request: Request) -> Request:
         others = [other for other in self._running.values() if other is not request]

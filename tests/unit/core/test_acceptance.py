@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from driver import Driver
 
+from driver import Driver
 from headway.errors import InvalidRequest, QueueFull, RequestTooLarge
 
 
@@ -95,3 +95,9 @@ def test_a1_room_can_be_asked_for_before_there_is_a_prompt() -> None:
     d.add("a", 4)
     with pytest.raises(QueueFull):
         d.scheduler.check_room(0.0)
+
+
+def test_a_priority_that_the_policy_does_not_heed_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="priority: needs scheduling_policy priority"):
+        Driver().add("a", 4, priority=1)
+    Driver(policy="priority").add("a", 4, priority=1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from driver import Driver
 
+from driver import Driver
 from headway.core.block_pool import BlockPool
 from headway.core.kv_cache import KVCacheManager
 from headway.core.params import SamplingParams

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from driver import Driver
 
-from headway.core.request import FinishReason, Request, RequestState
+from driver import Driver
+from headway.core.request import FinishReason, RequestState
 from headway.errors import InvalidRequest
 
 

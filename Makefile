@@ -1,0 +1,14 @@
+# Each target only calls scripts/start; ARGS is passed on, as in
+#     make serve ARGS="--port 8080"
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint
+
+help:
+	@echo "make serve    install what is missing, fetch the default model, start the server"
+	@echo "make test     the same for the tests, and run them"
+	@echo "make lint     ruff, mypy and the import contracts"
+	@echo "Without make: sh scripts/start serve|test|lint [ARGS]"
+
+serve test lint:
+	@sh scripts/start $@ $(ARGS)

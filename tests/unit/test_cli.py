@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from headway import __version__
+from headway.cli import main
+from headway.config import EngineArgs
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int | str | None, str]:
+    """Exit code or message, and what was printed."""
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    out, err = capsys.readouterr()
+    return caught.value.code, out + err
+
+
+def test_help_shows_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = run(capsys, "serve", "--help")
+    assert code == 0
+    for item in fields(EngineArgs):
+        assert "--" + item.name.replace("_", "-") in text
+    joined = " ".join(text.split())
+    assert "tokens per KV block: 16 or 32 (default: 16)" in joined
+    assert "(vLLM's option of this name counts running ones too)" in joined
+    assert "40 % of the memory" in joined
+    assert "127.0.0.1" in joined
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"headway {__version__}\n")
+
+
+def test_an_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = run(capsys, "serve", "--swap-space", "4")
+    assert code == 2
+    assert "--swap-space" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--block-size", "8"), "--block-size: must be 16 or 32, not 8"),
+        (
+            ("--max-num-batched-tokens", "5"),
+            "--max-num-batched-tokens: 5 is less than max_num_seqs",
+        ),
+        (
+            ("--num-kv-blocks", "2", "--max-model-len", "99"),
+            "--max-model-len: 99 tokens do not fit",
+        ),
+        (("--kv-cache-memory", "lots"), "--kv-cache-memory: must be a size like 2GiB"),
+        (("--model", "absent.gguf"), "'absent.gguf' is neither a file"),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_named(
+    capsys: pytest.CaptureFixture[str], model_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    model = () if "--model" in options else ("--model", str(model_path))
+    code, _ = run(capsys, "generate", "hello", *model, *options)
+    assert message in str(code)
+
+
+def test_a_bad_sampling_value_is_named_before_anything_is_loaded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _ = run(capsys, "generate", "hello", "--model", "absent.gguf", "--top-p", "2")
+    assert "top_p: must be between 0 and 1, not 2" in str(code)
+
+
+def test_a_busy_port_is_told_before_the_model_is_loaded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, _ = run(capsys, "serve", "--port", port, "--model", "absent.gguf")
+    assert f"--port: cannot listen on 127.0.0.1:{port}" in str(code)
+
+
+def test_models_lists_the_cache(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["models", "--cache-dir", str(tmp_path)])
+    assert "`headway pull` fetches one" in capsys.readouterr().out
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.gguf").write_bytes(bytes(2_000_000))
+    main(["models", "--cache-dir", str(tmp_path)])
+    assert capsys.readouterr().out.startswith("mine  2 MB  ")
+
+
+def test_output_that_nobody_reads_any_more_is_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headway", "models", "--cache-dir", str(tmp_path)]
+    read, write = os.pipe()
+    os.close(read)
+    result = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert result.stderr == ""
