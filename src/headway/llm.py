@@ -118,6 +118,8 @@ def build_engine(
         available_bytes=_available_bytes(device),
     )
     config = resolve(args, limits, device=device)
+    if progress is not None:
+        progress(f"loading {model.name} ({model.size_bytes / 1e6:,.0f} MB)")
     tokenizer = Tokenizer.from_gguf(model.metadata)
     seeds = random.Random(secrets.randbits(64) if config.seed is None else config.seed)
     core = EngineCore(
@@ -205,7 +207,7 @@ class LLM:
 
     Args:
         model: a GGUF file, a directory that holds one, or a name; default: the default model.
-        progress: told in a line what is being fetched, if something is.
+        progress: told in a line what is being fetched or loaded.
         options: those of `EngineArgs`, e.g. `dtype="bfloat16"`, `num_kv_blocks=512`.
 
     Raises `InvalidConfig`, naming the option, or `ModelError`. Not for several threads at once.

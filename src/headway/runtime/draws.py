@@ -1,0 +1,68 @@
+"""What every sampler shares: the random number of a draw, and why a row may have no token.
+
+The generator is Philox-4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2,
+3", SC'11): a pure function of a key and a counter. There is no state to share, so a draw
+does not depend on any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.core.plan import Sample
+
+__all__ = ["philox_4x32", "uniforms", "why_no_token"]
+
+Words = npt.NDArray[np.uint64]
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_KEY_STEPS = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_ROUNDS = 10
+
+
+def philox_4x32(counter: Words, key: Words) -> Words:
+    """Ten rounds over 32-bit words held in uint64: counter [4, n], key [2, n] -> [4, n]."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        even, odd = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (
+            (odd >> _HALF) ^ c1 ^ k0,
+            odd & _LOW,
+            (even >> _HALF) ^ c3 ^ k1,
+            even & _LOW,
+        )
+        k0, k1 = (k0 + _KEY_STEPS[0]) & _LOW, (k1 + _KEY_STEPS[1]) & _LOW
+    return np.stack((c0, c1, c2, c3))
+
+
+def uniforms(samples: Sequence[Sample]) -> npt.NDArray[np.float64]:
+    """One number in [0, 1) per sample, of 53 bits: key = seed, counter = (index, position)."""
+    seeds = _words([sample.seed for sample in samples])
+    indices = _words([sample.index for sample in samples])
+    positions = _words([sample.position for sample in samples])
+    high, low, _, _ = philox_4x32(np.concatenate((indices, positions)), seeds)
+    bits = ((high >> np.uint64(5)) << np.uint64(26)) | (low >> np.uint64(6))
+    numbers: npt.NDArray[np.float64] = bits.astype(np.float64) * 2.0**-53
+    return numbers
+
+
+def why_no_token(largest_logit: float) -> str | None:
+    """Why a row with this largest logit (NaN where it holds any) cannot be sampled; else None."""
+    if largest_logit == -math.inf:
+        return "no token can be sampled: every one is suppressed or has a logit of -inf"
+    if not math.isfinite(largest_logit):
+        return "no token can be sampled: the logits hold NaN or infinity"
+    return None
+
+
+def _words(values: Sequence[int]) -> Words:
+    """Integers, modulo 2^64, as their low and high 32 bits: [2, n]."""
+    whole = np.array([value & 0xFFFFFFFFFFFFFFFF for value in values], dtype=np.uint64)
+    return np.stack((whole & _LOW, whole >> _HALF))

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from headway.core.plan import Sample
+from headway.runtime.draws import philox_4x32, uniforms, why_no_token
+from tiny_plans import GREEDY
+
+
+def keyed(seed: int, index: int = 0, position: int = 0) -> Sample:
+    return Sample(params=GREEDY, seed=seed, index=index, position=position)
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ((0,) * 4, (0,) * 2, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        (
+            (0xFFFFFFFF,) * 4,
+            (0xFFFFFFFF,) * 2,
+            (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
+        ),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+        ),
+    ],
+)
+def test_philox_gives_the_known_answers_of_random123(
+    counter: tuple[int, ...], key: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    words = philox_4x32(
+        np.array([counter, counter], dtype=np.uint64).T, np.array([key, key], dtype=np.uint64).T
+    )
+    assert words.T.tolist() == [list(expected)] * 2
+
+
+def test_every_bit_of_seed_index_and_position_changes_the_number() -> None:
+    samples = [keyed(0)]
+    samples += [keyed(1 << bit) for bit in range(63)] + [keyed(-(2**63))]
+    samples += [keyed(0, index=1 << bit) for bit in range(63)]
+    samples += [keyed(0, position=1 << bit) for bit in range(63)]
+    assert len(set(uniforms(samples).tolist())) == len(samples)
+
+
+def test_a_number_does_not_depend_on_its_batch() -> None:
+    samples = [keyed(seed, seed % 3, seed * 7) for seed in range(-20, 20)]
+    together = uniforms(samples)
+    assert together.tolist() == [uniforms([sample])[0] for sample in samples]
+
+
+def test_numbers_are_uniform_on_the_unit_interval() -> None:
+    numbers = uniforms([keyed(seed=7, position=position) for position in range(20_000)])
+    assert numbers.min() >= 0.0
+    assert numbers.max() < 1.0
+    counts, _ = np.histogram(numbers, bins=50, range=(0.0, 1.0))
+    assert np.square(counts - 400).sum() / 400 < 85  # chi-square, 49 degrees, p = 0.001
+
+
+def test_a_row_has_a_reason_only_without_a_finite_largest_logit() -> None:
+    assert why_no_token(-3.5) is None
+    assert "suppressed" in (why_no_token(-math.inf) or "")
+    assert "NaN" in (why_no_token(math.nan) or "")
+    assert "infinity" in (why_no_token(math.inf) or "")

@@ -1,0 +1,299 @@
+"""What every executor keeps to, tested on the reference and on PyTorch alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.core.params import SamplingParams
+from headway.core.plan import Sample, StepPlan
+from headway.runtime.reference import ReferenceExecutor
+from headway.runtime.torch import TorchExecutor
+from tiny import TINY, tiny_weights
+from tiny_plans import BLOCK_SIZE, NUM_BLOCKS, chunk_of, greedy_at, random_plans, whole
+
+WEIGHTS = tiny_weights()
+
+
+def reference(weights: Any = WEIGHTS) -> ReferenceExecutor:
+    return ReferenceExecutor(TINY, weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
+
+
+def pytorch(weights: Any = WEIGHTS, **options: Any) -> TorchExecutor:
+    return TorchExecutor(TINY, weights, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, **options)
+
+
+each_executor = pytest.mark.parametrize("make", [reference, pytorch])
+
+
+def random_sequences(rng: random.Random) -> list[list[int]]:
+    stem = [rng.randrange(TINY.vocab_size) for _ in range(rng.randrange(20))]
+    return [
+        stem[: rng.randrange(len(stem) + 1)]
+        + [rng.randrange(TINY.vocab_size) for _ in range(rng.randrange(1, 45))]
+        for _ in range(rng.randrange(1, 5))
+    ]
+
+
+def poisoned(weights: Any, token: int) -> Any:
+    embedding = weights.embedding.copy()
+    embedding[token] = np.nan
+    return replace(weights, embedding=embedding, head=weights.embedding)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32))
+def test_torch_logits_are_those_of_the_reference_whatever_the_plans(seed: int) -> None:
+    rng = random.Random(seed)
+    expected, actual = reference(), pytorch()
+    for plan in random_plans(rng, random_sequences(rng)):
+        np.testing.assert_allclose(actual.logits(plan), expected.logits(plan), atol=1e-3)
+
+
+@each_executor
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**32))
+def test_chunks_blocks_and_batches_leave_the_logits_what_they_are_alone(
+    make: Callable[..., Any], seed: int
+) -> None:
+    rng = random.Random(seed)
+    sequences = random_sequences(rng)
+    executor, alone = make(), make()
+    last = {}
+    for plan in random_plans(rng, sequences):
+        for chunk, row in zip(plan.chunks, executor.logits(plan), strict=True):
+            last[chunk.request_id] = row
+    for i, tokens in enumerate(sequences):
+        np.testing.assert_allclose(last[str(i)], alone.logits(whole(tokens))[0], atol=1e-4)
+
+
+@each_executor
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 2**32))
+def test_greedy_tokens_are_those_of_a_sequence_alone(make: Callable[..., Any], seed: int) -> None:
+    rng = random.Random(seed)
+    sequences = random_sequences(rng)
+    executor, alone = make(), make()
+    sampled: dict[str, int | None] = {}
+    for plan in random_plans(rng, sequences):
+        result = executor.collect(executor.submit(plan))
+        assert not result.errors
+        sampled.update(zip((c.request_id for c in plan.chunks), result.token_ids, strict=True))
+    for i, tokens in enumerate(sequences):
+        best, second = np.sort(alone.logits(whole(tokens))[0])[[-1, -2]]
+        if best - second > 1e-4:
+            assert sampled[str(i)] == alone.submit(whole(tokens)).token_ids[0]
+
+
+def test_both_executors_draw_the_same_tokens() -> None:
+    tokens = list(range(9))
+    plans = [
+        StepPlan(
+            step=0,
+            chunks=(
+                replace(
+                    chunk_of("r", tokens, (1, 2, 3)),
+                    sample=Sample(params=SamplingParams(), seed=seed, index=0, position=9),
+                ),
+            ),
+        )
+        for seed in range(100)
+    ]
+    drawn = [[e.submit(plan).token_ids for plan in plans] for e in (reference(), pytorch())]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) > 5
+
+
+@each_executor
+def test_a_chunk_without_a_sample_has_no_token(make: Callable[..., Any]) -> None:
+    executor = make()
+    chunks = (chunk_of("a", [1, 2, 3], (0,), sample=False), chunk_of("b", [4], (1,)))
+    result = executor.collect(executor.submit(StepPlan(step=7, chunks=chunks)))
+    assert result.step == 7
+    assert result.token_ids[0] is None
+    assert result.token_ids[1] is not None
+    assert executor.logits(StepPlan(step=8, chunks=chunks)).shape == (1, TINY.vocab_size)
+
+
+@each_executor
+def test_an_empty_plan_has_an_empty_result(make: Callable[..., Any]) -> None:
+    result = make().submit(StepPlan(step=1, chunks=(), zero_blocks=(3,)))
+    assert (result.token_ids, result.errors) == ((), {})
+
+
+@each_executor
+def test_a_token_in_flight_counts_as_if_it_had_been_waited_for(make: Callable[..., Any]) -> None:
+    prompts = {"a": [3, 1, 4, 1, 5], "b": [9, 2, 6]}
+    tables = {"a": (5, 2, 8), "b": (7, 0, 1)}
+    waiting, following = make(), make()
+    known = {name: list(tokens) for name, tokens in prompts.items()}
+    for step in range(4):
+        by_wait, by_reference = [], []
+        for name in ("a", "b") if step % 2 else ("b", "a"):
+            start = len(known[name]) - 1 if step else 0
+            new = known[name][start:]
+            by_wait.append(chunk_of(name, new, tables[name], start=start))
+            by_reference.append(
+                chunk_of(name, [], tables[name], start=start, follows=True) if step else by_wait[-1]
+            )
+        result = waiting.submit(StepPlan(step=step, chunks=tuple(by_wait)))
+        assert following.submit(StepPlan(step=step, chunks=tuple(by_reference))) == result
+        for chunk, token in zip(by_wait, result.token_ids, strict=True):
+            known[chunk.request_id].append(token)
+
+
+@each_executor
+def test_known_tokens_may_come_before_the_one_in_flight(make: Callable[..., Any]) -> None:
+    waiting, following = make(), make()
+    first = StepPlan(step=0, chunks=(chunk_of("a", [1, 2], (0, 1)),))
+    (token,) = waiting.submit(first).token_ids
+    following.submit(first)
+    expected = waiting.submit(
+        StepPlan(step=1, chunks=(chunk_of("a", [2, token], (0, 1), start=1),))
+    )
+    chunk = chunk_of("a", [2], (0, 1), start=1, follows=True)
+    assert following.submit(StepPlan(step=1, chunks=(chunk,))) == expected
+
+
+@each_executor
+def test_following_a_token_that_was_never_sampled_is_refused_by_name(
+    make: Callable[..., Any],
+) -> None:
+    executor = make()
+    executor.submit(StepPlan(step=0, chunks=(chunk_of("a", [1], (0,), sample=False),)))
+    follower = StepPlan(step=1, chunks=(chunk_of("a", [], (0,), start=1, follows=True),))
+    with pytest.raises(ValueError, match="'a' follows a token in flight"):
+        executor.submit(follower)
+
+
+@each_executor
+def test_a_row_with_nan_fails_alone(make: Callable[..., Any]) -> None:
+    executor = make(poisoned(WEIGHTS, 13))
+    healthy = [chunk_of("a", [1, 2, 3], (0,)), chunk_of("c", [4], (2,))]
+    sick = chunk_of("b", [5, 13], (1,))
+    alone = executor.submit(StepPlan(step=0, chunks=tuple(healthy))).token_ids
+    result = executor.submit(StepPlan(step=1, chunks=(healthy[0], sick, healthy[1])))
+    assert result.token_ids == (alone[0], None, alone[1])
+    assert list(result.errors) == [1]
+    assert "NaN" in result.errors[1]
+
+
+@each_executor
+def test_nan_in_blocks_of_another_request_is_never_read(make: Callable[..., Any]) -> None:
+    """The first block of the pool is sick; rows of very different length decode together."""
+    executor = make(poisoned(WEIGHTS, 13))
+    tables = {"short": (5,), "long": tuple(range(6, 16))}
+    prompts = {"short": [3], "long": list(range(11)) * 3}
+    prefill = [chunk_of(name, tokens, tables[name]) for name, tokens in prompts.items()]
+    decode = [
+        chunk_of(name, [7], tables[name], start=len(tokens)) for name, tokens in prompts.items()
+    ]
+    executor.submit(StepPlan(step=0, chunks=tuple(prefill)))
+    expected = executor.submit(StepPlan(step=1, chunks=tuple(decode)))
+    executor.submit(StepPlan(step=2, chunks=(chunk_of("sick", [13] * 4, (0,)),)))
+    sick = chunk_of("sick", [13], (0, 1), start=4)
+    result = executor.submit(StepPlan(step=3, chunks=(*decode, sick)))
+    assert result.token_ids == (*expected.token_ids, None)
+
+
+@each_executor
+def test_a_chunk_reads_the_block_that_a_later_chunk_of_its_plan_writes(
+    make: Callable[..., Any],
+) -> None:
+    tokens = list(range(10, 19))
+    writer = chunk_of("writer", tokens[:6], (3, 4))
+    reader = chunk_of("reader", tokens[4:], (3, 7, 8), start=4)
+    decoder = chunk_of("decoder", tokens[4:5], (3, 9), start=4)
+    rows = make().logits(StepPlan(step=0, chunks=(decoder, reader, writer)))
+    for row, length in zip(rows, (5, 9, 6), strict=True):
+        np.testing.assert_allclose(row, make().logits(whole(tokens[:length]))[0], atol=1e-4)
+
+
+@each_executor
+def test_who_follows_a_failed_sample_fails_alone_too(make: Callable[..., Any]) -> None:
+    executor = make(poisoned(WEIGHTS, 13))
+    executor.submit(StepPlan(step=0, chunks=(chunk_of("a", [13], (0,)), chunk_of("b", [1], (1,)))))
+    followers = tuple(
+        chunk_of(name, [], (block,), start=1, follows=True) for name, block in (("a", 0), ("b", 1))
+    )
+    result = executor.submit(StepPlan(step=1, chunks=followers))
+    assert list(result.errors) == [0]
+    assert result.token_ids[0] is None
+    assert result.token_ids[1] is not None
+
+
+@each_executor
+def test_zeroed_blocks_hold_no_nan_for_their_next_owner(make: Callable[..., Any]) -> None:
+    executor = make(poisoned(WEIGHTS, 13))
+    sick = StepPlan(step=0, chunks=(chunk_of("sick", [1, 2, 13, 13, 13, 13], (4, 6)),))
+    next_owner = (chunk_of("next", [1, 2, 3, 4, 5], (6, 4)), chunk_of("one", [7], (9,)))
+    expected = executor.submit(StepPlan(step=1, chunks=next_owner))
+    executor.submit(sick)
+    assert (
+        executor.submit(StepPlan(step=2, chunks=next_owner[:1], zero_blocks=(6, 4))).token_ids
+        == (expected.token_ids[:1])
+    )
+    executor.submit(sick)
+    decode = (chunk_of("one", [7], (6,)),)
+    result = executor.submit(StepPlan(step=3, chunks=decode, zero_blocks=(4, 6)))
+    assert result.token_ids == expected.token_ids[1:]
+
+
+@each_executor
+def test_suppressed_tokens_are_not_sampled(make: Callable[..., Any]) -> None:
+    executor = make()
+    chunk = chunk_of("a", [1, 2, 3], (0,))
+    (first,) = executor.submit(StepPlan(step=0, chunks=(chunk,))).token_ids
+    second = int(np.argsort(executor.logits(StepPlan(step=1, chunks=(chunk,)))[0])[-2])
+    without = replace(chunk, sample=greedy_at(3, suppressed=(first,)))
+    assert executor.submit(StepPlan(step=2, chunks=(without,))).token_ids == (second,)
+    none_left = replace(chunk, sample=greedy_at(3, suppressed=tuple(range(TINY.vocab_size))))
+    result = executor.submit(StepPlan(step=3, chunks=(none_left, chunk)))
+    assert result.token_ids == (None, first)
+    assert "suppressed" in result.errors[0]
+
+
+@each_executor
+@pytest.mark.parametrize(
+    ("chunk", "message"),
+    [
+        (chunk_of("a", [1], (NUM_BLOCKS,)), f"block_table holds {NUM_BLOCKS}"),
+        (chunk_of("a", [1], (-1,)), "block_table holds -1"),
+        (chunk_of("a", [TINY.vocab_size], (0,)), f"token_ids holds {TINY.vocab_size}"),
+        (chunk_of("a", [1, 2, 3, 4, 5], (0,)), "1 blocks of 4 tokens do not hold 5"),
+        (chunk_of("a", [], (0,)), "the chunk has no tokens"),
+        (chunk_of("a", [1], (0,) * 200, start=TINY.max_position), "positions 512 to 513"),
+    ],
+)
+def test_a_plan_that_reaches_outside_is_refused_and_leaves_the_executor_usable(
+    make: Callable[..., Any], chunk: Any, message: str
+) -> None:
+    executor, untouched = make(), make()
+    good = StepPlan(step=0, chunks=(chunk_of("b", [1, 2, 3], (1,)),))
+    assert executor.submit(good) == untouched.submit(good)
+    with pytest.raises(ValueError, match=f"request 'a': {message}"):
+        executor.submit(StepPlan(step=1, chunks=(chunk,)))
+    follower = StepPlan(step=1, chunks=(chunk_of("b", [], (1,), start=3, follows=True),))
+    assert executor.submit(follower) == untouched.submit(follower)
+
+
+def test_a_failure_inside_the_model_leaves_the_tokens_in_flight_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executor, untouched = pytorch(), pytorch()
+    first = StepPlan(step=0, chunks=(chunk_of("a", [1, 2], (0,)),))
+    assert executor.submit(first) == untouched.submit(first)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.nn.functional, "silu", None)
+        with pytest.raises(TypeError):
+            executor.submit(StepPlan(step=1, chunks=(chunk_of("b", [3], (1,)),)))
+    follower = StepPlan(step=1, chunks=(chunk_of("a", [], (0,), start=2, follows=True),))
+    assert executor.submit(follower) == untouched.submit(follower)
