@@ -24,28 +24,24 @@ class Oracle:
         )
 
     @torch.inference_mode()
-    def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
-        """Output tokens, going on past the end of sequence."""
-        output: list[int] = []
-        cache, tokens = None, prompt
-        for _ in range(num_tokens):
-            answer = self._model(torch.tensor([tokens]), past_key_values=cache, use_cache=True)
-            cache, tokens = answer.past_key_values, [int(answer.logits[0, -1].argmax())]
-            output += tokens
-        return output
+    def logits(self, tokens: list[int], last: int = 1) -> torch.Tensor:
+        """[last, vocab]: after each of the `last` tokens."""
+        return self._model(torch.tensor([tokens]), logits_to_keep=last).logits[0]
 
-    @torch.inference_mode()
-    def logits(self, tokens: list[int]) -> torch.Tensor:
-        """[vocab], after the last of `tokens`."""
-        return self._model(torch.tensor([tokens])).logits[0, -1]
+    def first_difference(self, prompt: list[int], output: list[int]) -> int | None:
+        """Where `output` leaves the greedy continuation of `prompt`; None: nowhere.
 
-    def excuses(self, prompt: list[int], one: list[int], other: list[int]) -> bool:
-        """Whether the first difference of two outputs is at a near tie of those two tokens."""
-        at = next(i for i, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])
-        top = self.logits(prompt + one[:at]).topk(2)
-        return {one[at], other[at]} == set(top.indices.tolist()) and bool(
-            top.values[0] - top.values[1] < NEAR_TIE
-        )
+        If every token is the likeliest one after those before it, then it is what greedy
+        decoding gives, token by token; so one pass over all of them tells.
+        """
+        best = self.logits(prompt + output[:-1], len(output)).argmax(dim=-1).tolist()
+        return next((i for i, token in enumerate(output) if token != best[i]), None)
+
+    def is_near_tie(self, tokens: list[int], one: int, other: int) -> bool:
+        """Whether these two are the likeliest tokens to come next, and nearly equally so."""
+        top = self.logits(tokens)[0].topk(2)
+        gap = float(top.values[0] - top.values[1])
+        return {one, other} == set(top.indices.tolist()) and gap < NEAR_TIE
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ STARTS = (
     "Once upon a time, in a small village by the sea,",
     "def quicksort(items):\n",
     "Q: What is 17 + 25?\nA:",
-    "Water boils at",
+    "At sea level, water boils at",
 )
 
 
@@ -48,14 +48,17 @@ def test_greedy_tokens_are_those_of_transformers(
     assert len(asked) == 20
     assert (min(map(len, asked)), max(map(len, asked))) == (5, 600)
     outputs = llm.generate(asked, params, use_tqdm=False)
-    differing = []
+    differing = 0
     for prompt, output in zip(asked, outputs, strict=True):
-        ours, theirs = output.outputs[0].token_ids, oracle.greedy(prompt, NUM_TOKENS)
-        if ours != theirs:
-            differing.append((prompt, theirs, ours))
+        ours = output.outputs[0].token_ids
+        assert len(ours) == NUM_TOKENS
+        at = oracle.first_difference(prompt, ours)
+        if at is not None:
+            differing += 1
+            before = prompt + ours[:at]
+            assert oracle.is_near_tie(before, ours[at], int(oracle.logits(before).argmax()))
     with capsys.disabled():
-        print(f"\n{len(differing)} of {len(asked)} prompts differ at a near tie or worse")
-    assert all(oracle.excuses(*triple) for triple in differing)
+        print(f"\n{differing} of {len(asked)} prompts differ, each first at a near tie")
 
 
 def test_logits_of_reference_torch_and_transformers_agree(model_path: Path, oracle: Oracle) -> None:
@@ -72,4 +75,4 @@ def test_logits_of_reference_torch_and_transformers_agree(model_path: Path, orac
     for plan, end in ((first, 23), (second, 40)):
         ours, theirs = reference.logits(plan)[0], torch_executor.logits(plan)[0]
         assert np.abs(ours - theirs).max() < 1e-3
-        assert np.abs(theirs - oracle.logits(list(tokens[:end])).numpy()).max() < 1e-3
+        assert np.abs(theirs - oracle.logits(list(tokens[:end]))[0].numpy()).max() < 1e-3

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from golden.conftest import Oracle
 from headway.clock import MonotonicClock
 from headway.config import EngineArgs
@@ -71,29 +73,38 @@ def check_crowd(watch: Watch, core: EngineCore) -> None:
     assert core._scheduler._kv.num_used == 0
 
 
-def test_the_default_model_in_float32(model_path: Path, oracle: Oracle) -> None:
+def test_the_default_model_in_float32(
+    model_path: Path, oracle: Oracle, capsys: pytest.CaptureFixture[str]
+) -> None:
     engine = build_engine(
         EngineArgs(
             model=str(model_path),
             dtype="float32",
-            num_kv_blocks=48,
+            num_kv_blocks=30,
             max_num_seqs=MAX_SEQS,
             debug_invariants=True,
         )
     )
-    prompts = shared_prefix_prompts(engine.model.spec.vocab_size, 8, 60)
+    prompts = shared_prefix_prompts(engine.model.spec.vocab_size, 4, 40)
     watch = Watch()
     engine.core.add_observer(watch)
-    crowd = run(engine.core, prompts, 28, seed=1)
+    crowd = run(engine.core, prompts, 20, seed=1)
     check_crowd(watch, engine.core)
     alone_engine = build_engine(
         EngineArgs(
-            model=str(model_path), dtype="float32", num_kv_blocks=48, enable_prefix_caching=False
+            model=str(model_path), dtype="float32", num_kv_blocks=30, enable_prefix_caching=False
         )
     )
-    alone = [run(alone_engine.core, [prompt], 28, seed=None)[0] for prompt in prompts]
-    differing = [i for i in range(NUM_REQUESTS) if crowd[i] != alone[i]]
-    assert all(oracle.excuses(prompts[i], alone[i], crowd[i]) for i in differing)
+    alone = [run(alone_engine.core, [prompt], 20, seed=None)[0] for prompt in prompts]
+    differing = 0
+    for prompt, one, other in zip(prompts, alone, crowd, strict=True):
+        pairs = enumerate(zip(one, other, strict=True))
+        at = next((i for i, pair in pairs if pair[0] != pair[1]), None)
+        if at is not None:
+            differing += 1
+            assert oracle.is_near_tie(prompt + one[:at], one[at], other[at])
+    with capsys.disabled():
+        print(f"\n{differing} of {NUM_REQUESTS} requests differ, each first at a near tie")
 
 
 def tiny_core(num_blocks: int, *, caching: bool) -> EngineCore:
