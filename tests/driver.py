@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from headway.core.acceptance import Door
 from headway.core.kv_cache import KVCacheManager
@@ -73,8 +74,9 @@ class Driver:
             num_blocks=self.num_blocks,
             block_size=self.block_size,
             vocab_size=self.vocab_size,
+            verify=True,
         )
-        self.in_flight: deque[tuple[StepPlan, int | None]] = deque()
+        self.in_flight: deque[tuple[StepPlan, Any]] = deque()
 
     def make(
         self,

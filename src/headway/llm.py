@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import secrets
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,6 +220,8 @@ class LLM:
         args = EngineArgs.of({"model": model, **options})
         self._engine = build_engine(args, progress=progress)
         self._ids = itertools.count()
+        self._filed: dict[str, deque[OutputDelta]] = {}
+        """Deltas that were made and not given out yet, of the requests that run."""
 
     @property
     def config(self) -> EngineConfig:
@@ -322,15 +325,31 @@ class LLM:
         return None, [int(token) for token in prompt]
 
     def _run(self, requests: list[NewRequest]) -> Iterator[OutputDelta]:
-        """Runs them to their end; whatever ends this early ends them too."""
+        """Runs them to their end; whatever ends this early ends them too.
+
+        Several of these may be open at once: whichever steps the engine files what the others
+        get.
+        """
         core = self._engine.core
         core.add(requests)
+        live = dict.fromkeys(request.request_id for request in requests)
+        self._filed.update((request_id, deque()) for request_id in live)
         try:
-            while core.has_work:
-                yield from core.step()
+            while live:
+                for request_id in list(live):
+                    filed = self._filed[request_id]
+                    while filed:
+                        delta = filed.popleft()
+                        if delta.finish_reason is not None:
+                            del live[request_id]
+                        yield delta
+                if live and not any(self._filed[request_id] for request_id in live):
+                    for delta in core.step():
+                        self._filed[delta.request_id].append(delta)
         finally:
             for request in requests:
                 core.abort(request.request_id)
+                del self._filed[request.request_id]
 
 
 def _prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:

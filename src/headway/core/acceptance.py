@@ -34,7 +34,11 @@ class Door:
         self.num_queued_reqs = 0
         self.num_queued_tokens = 0
         self._admissions: deque[tuple[float, int]] = deque(maxlen=_DRAIN_WINDOW)
-        """(time, prompt tokens) of the last admissions: what the drain rate is measured on."""
+        """(busy time, prompt tokens) of the last admissions: what the drain rate is measured on."""
+        self._busy_s = 0.0
+        """How long requests have been queued in all, up to when the queue was last empty. A
+        drain rate over idle time too would say how fast requests came, not how fast they go."""
+        self._busy_since_s = 0.0
 
     def check_room(self, now: float, num_reqs: int = 1, num_tokens: int = 0) -> None:
         """Raises QueueFull if these cannot be queued now, RequestTooLarge if they never can.
@@ -54,23 +58,31 @@ class Door:
     def check(self, requests: Sequence[Request], now: float) -> None:
         """Raises what is wrong with the first bad one; sets each one's `max_total_tokens`.
 
-        All of them are good, or none is to be queued.
+        All of them are good, or none is to be queued. Room is asked for first: a flood of
+        requests that cannot be taken must not cost a look at each one's prompt.
         """
+        self.check_room(now, len(requests), sum(r.num_prompt_tokens for r in requests))
         for request in requests:
             self._check_tokens(request)
             request.max_total_tokens = self._max_total(request)
-        self.check_room(now, len(requests), sum(r.num_prompt_tokens for r in requests))
 
-    def enter(self, request: Request) -> None:
+    def enter(self, request: Request, now: float) -> None:
+        if self.num_queued_reqs == 0:
+            self._busy_since_s = now
         self.num_queued_reqs += 1
         self.num_queued_tokens += request.num_prompt_tokens
 
     def leave(self, request: Request, now: float, *, admitted: bool) -> None:
         """The request waits for its first admission no longer."""
+        if admitted:
+            self._admissions.append((self._busy(now), request.num_prompt_tokens))
         self.num_queued_reqs -= 1
         self.num_queued_tokens -= request.num_prompt_tokens
-        if admitted:
-            self._admissions.append((now, request.num_prompt_tokens))
+        if self.num_queued_reqs == 0:
+            self._busy_s += now - self._busy_since_s
+
+    def _busy(self, now: float) -> float:
+        return self._busy_s + (now - self._busy_since_s if self.num_queued_reqs else 0.0)
 
     def _check_tokens(self, request: Request) -> None:
         tokens = request.token_ids
@@ -103,7 +115,7 @@ class Door:
         unit = "requests" if name.endswith("reqs") else "prompt tokens"
         if new > limit:
             raise RequestTooLarge("prompt", f"{new} {unit} at once exceed {name} ({limit})")
-        elapsed = now - self._admissions[0][0] if drained else 0.0
+        elapsed = self._busy(now) - self._admissions[0][0] if drained else 0.0
         raise QueueFull(
             f"{queued} {unit} are waiting and {new} more exceed {name} ({limit})",
             (queued + new - limit) * elapsed / drained if elapsed > 0 else None,

@@ -115,7 +115,9 @@ class KVCacheManager:
         return None
 
     def admit(self, request: Request, hit: Hit, num_tokens: int) -> bool:
-        """Gives the request its hits and blocks for `num_tokens` more; all of it or nothing."""
+        """Gives the request its hits and blocks for `num_tokens` more; all of it or nothing.
+
+        `expect` is to follow once they are granted."""
         assert request.request_id not in self._held
         num_new = self._blocks_for(len(hit.blocks) * self.block_size + num_tokens) - len(hit.blocks)
         if num_new + self._num_revived(hit) > self._pool.num_free:
@@ -125,20 +127,20 @@ class KVCacheManager:
         held = _Held(list(hit.blocks), hit.blocks, len(hit.blocks), hit.serial)
         self._held[request.request_id] = held
         self._grow(held, num_new)
-        self.expect(request)
         return True
 
     # ------------------------------------------------------------ while running
 
     def extend(self, request: Request, num_tokens: int) -> bool:
-        """Makes room for `num_tokens` after the computed ones; all of it or nothing (rule K6)."""
+        """Makes room for `num_tokens` after the computed ones; all of it or nothing (rule K6).
+
+        `expect` is to follow once they are granted."""
         held = self._held[request.request_id]
         num_new = self._blocks_for(request.num_computed_tokens + num_tokens) - len(held.blocks)
         if num_new > self._pool.num_free:
             return False
         if num_new > 0:
             self._grow(held, num_new)
-            self.expect(request)
         return True
 
     def expect(self, request: Request) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headway.core.acceptance import Door
 from headway.core.kv_cache import KVCacheManager
@@ -17,34 +16,12 @@ from headway.core.plan import StepPlan, StepResult
 from headway.core.policy import Policy
 from headway.core.prefix_cache import Hit
 from headway.core.request import FinishReason, Request, RequestState
-from headway.core.step import Grant, Step
+from headway.core.step import Grant, Step, StepOutcome, Update
 from headway.core.waiting import WaitingQueue
 from headway.errors import InvalidRequest
 from headway.metrics import RequestRecord, StepRecord
 
-__all__ = ["Scheduler", "StepOutcome", "Update"]
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What one step did to one request."""
-
-    request: Request
-    token_id: int | None
-    """The output token it gained, if any."""
-    finish_reason: FinishReason | None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
-    """What applying a result, or dropping failed plans, came to."""
-
-    updates: tuple[Update, ...]
-    records: tuple[StepRecord, ...]
-    """One; more where several plans were dropped."""
-    ended: tuple[RequestRecord, ...]
-    """Every request that ended since the outcome before, by whatever cause."""
+__all__ = ["Scheduler"]
 
 
 class Scheduler:
@@ -83,6 +60,7 @@ class Scheduler:
         """Requests of a failed step, to be run one at a time (A3)."""
         self._in_flight: deque[Step] = deque()
         self._ended: list[RequestRecord] = []  # since the last outcome
+        self._unreported: list[StepRecord] = []  # of plans that came out empty since then
         self._num_steps = self._num_arrived = 0
 
     # ------------------------------------------------------------- arrival, end
@@ -106,11 +84,11 @@ class Scheduler:
 
     def add(self, requests: Sequence[Request], now: float) -> None:
         """Accepts all of them to wait, or raises what is wrong and accepts none."""
-        taken = set(self._requests)
+        new: set[str] = set()
         for request in requests:
-            if request.request_id in taken:
+            if request.request_id in self._requests or request.request_id in new:
                 raise InvalidRequest("request_id", f"{request.request_id!r} is in use")
-            taken.add(request.request_id)
+            new.add(request.request_id)
             if request.priority and not self._policy.heeds_priority:
                 raise InvalidRequest("priority", "needs scheduling_policy priority")
         self._door.check(requests, now)
@@ -119,7 +97,7 @@ class Scheduler:
             request.sequence = self._num_arrived
             self._requests[request.request_id] = request
             self._waiting.add(request)
-            self._door.enter(request)
+            self._door.enter(request, now)
 
     def finish(self, request_id: str, reason: FinishReason, now: float) -> bool:
         """Ends a request from outside: abort, or a stop string seen in its text.
@@ -149,6 +127,7 @@ class Scheduler:
 
     def schedule(self, now: float) -> StepPlan:
         """Makes the next plan. One without chunks is not to be run: nothing can be done now."""
+        assert len(self._in_flight) < 2, "a chunk can refer to the plan just before alone (S11)"
         self._num_steps += 1
         step = Step(self._num_steps, now, self._budget, self._kv.num_evictions)
         if self._suspects:
@@ -159,8 +138,10 @@ class Scheduler:
         step.close(self._kv, len(self._running), len(self._waiting))
         if step.grants:
             self._in_flight.append(step)
-        else:
+        else:  # not to be run, but what making it cost is to be told
             self._kv.poison(step.plan.zero_blocks)
+            if step.preemptions:
+                self._unreported.append(step.applied(now, discarded_tokens=0))
         return step.plan
 
     def _continue_running(self, step: Step) -> None:
@@ -192,7 +173,8 @@ class Scheduler:
             step.waiting_for = self._held_up_by(request, hit, num_tokens)
             if step.waiting_for:
                 break
-            self._admit(step, request, hit, num_tokens)
+            admitted = self._admit(step, request, hit, num_tokens)
+            assert admitted, "what nothing holds up has its blocks"
 
     def _closed_to_all(self, step: Step) -> str:
         """Why nobody at all can be admitted now; empty if somebody might (S7, S8)."""
@@ -305,6 +287,8 @@ class Scheduler:
                 update = self._advance(grant, token_id, now)
             else:
                 self._kv.poison(chunk.block_table)
+                if grant.request.state is RequestState.RUNNING:  # it may have grown since
+                    self._kv.poison(self._kv.table(grant.request))
                 self._end(grant.request, FinishReason.ERROR, now)
                 update = Update(grant.request, None, FinishReason.ERROR, error)
             if update is not None:
@@ -365,15 +349,17 @@ class Scheduler:
         if request.finished:
             return
         request.num_pending -= grant.samples
-        request.isolated_until = max(request.isolated_until, grant.end)
+        if request in self._suspects:
+            request.isolated_until = max(request.isolated_until, grant.end)
+        else:
+            request.isolated_until = grant.end
+            self._suspects.append(request)
         if request.state is RequestState.RUNNING:
             self._kv.release(request)
             request.num_computed_tokens = 0
             request.move_to(RequestState.PREEMPTED)
             del self._running[request.request_id]
             self._waiting.add(request)
-        if request not in self._suspects:
-            self._suspects.append(request)
 
     def flush(self) -> StepOutcome:
         """What ended since the last outcome, where no step is to be run."""
@@ -381,6 +367,7 @@ class Scheduler:
 
     def _outcome(self, updates: list[Update], records: list[StepRecord]) -> StepOutcome:
         ended, self._ended = tuple(self._ended), []
+        records, self._unreported = [*self._unreported, *records], []
         return StepOutcome(tuple(updates), tuple(records), ended)
 
     def check(self) -> None:

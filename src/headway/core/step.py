@@ -1,4 +1,4 @@
-"""A step in the making: what the scheduler has granted so far, and its plan once it is closed."""
+"""A step from its first grant to its outcome. The scheduler fills it; nobody else changes it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from headway.core.kv_cache import KVCacheManager
 from headway.core.plan import Chunk, Sample, StepPlan
-from headway.core.request import Request
-from headway.metrics import BatchEntry, StepRecord
+from headway.core.request import FinishReason, Request
+from headway.metrics import BatchEntry, RequestRecord, StepRecord
 
-__all__ = ["Grant", "Step"]
+__all__ = ["Grant", "Step", "StepOutcome", "Update"]
 
 
 @dataclass(slots=True)
@@ -111,9 +111,31 @@ class Step:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one step did to one request."""
+
+    request: Request
+    token_id: int | None
+    """The output token it gained, if any."""
+    finish_reason: FinishReason | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What applying a result, or dropping failed plans, came to."""
+
+    updates: tuple[Update, ...]
+    records: tuple[StepRecord, ...]
+    """One; more where several plans were dropped."""
+    ended: tuple[RequestRecord, ...]
+    """Every request that ended since the outcome before, by whatever cause."""
+
+
 def _recomputed(grant: Grant) -> int:
     """Tokens of the grant that had been computed before; moves the request's mark on (P5)."""
     request = grant.request
-    again = max(0, min(grant.end, request.num_computed_once) - grant.start)
-    request.num_computed_once = max(request.num_computed_once, grant.end)
-    return again
+    once = request.num_computed_once
+    request.num_computed_once = max(once, grant.end)
+    return max(0, min(grant.end, once) - grant.start)

@@ -30,10 +30,6 @@ class WaitingQueue:
         """From the head on."""
         return reversed(self._requests)
 
-    def __contains__(self, request: Request) -> bool:
-        index = bisect_left(self._requests, self._key(request), key=self._key)
-        return index < len(self._requests) and self._requests[index] is request
-
     @property
     def head(self) -> Request:
         return self._requests[-1]

@@ -11,7 +11,7 @@ from headway.core.params import SamplingParams
 from headway.core.request import FinishReason
 from headway.engine.core import EngineCore
 from headway.engine.outputs import NewRequest, OutputDelta
-from headway.errors import EngineDead
+from headway.errors import EngineDead, InvalidRequest
 from headway.metrics import Observer
 from headway.text.chat_template import ChatTemplate
 from headway.text.tokenizer import Tokenizer
@@ -122,6 +122,10 @@ class AsyncEngine:
         """Accepts all of them, or raises and accepts none."""
         if not self.is_alive:
             raise EngineDead("the engine has stopped and takes no requests")
+        for request in requests:
+            # It may have ended in the step thread, and its last delta be on its way here.
+            if request.request_id in self._streams:
+                raise InvalidRequest("request_id", f"{request.request_id!r} is in use")
         self._core.add(requests)
         streams = [RequestStream(self, request.request_id) for request in requests]
         # A delta cannot overtake this: deltas arrive through this very event loop.

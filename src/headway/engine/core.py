@@ -11,7 +11,8 @@ from dataclasses import replace
 from headway.clock import Clock
 from headway.core.plan import Executor, StepPlan
 from headway.core.request import FinishReason, Request
-from headway.core.scheduler import Scheduler, StepOutcome
+from headway.core.scheduler import Scheduler
+from headway.core.step import StepOutcome
 from headway.engine.outputs import NewRequest, OutputDelta, OutputProcessor
 from headway.metrics import Observer, RequestRecord
 
@@ -59,7 +60,8 @@ class EngineCore:
             return self._scheduler.has_work
 
     def add_observer(self, observer: Observer) -> None:
-        """`observer` is called in the stepping thread, after each step."""
+        """`observer` is called in the stepping thread, after each step, with the engine's lock
+        held: it must not call the engine."""
         self._observers.append(observer)
 
     def check_room(self, num_reqs: int = 1) -> None:
@@ -105,11 +107,15 @@ class EngineCore:
     def _run(self, plan: StepPlan) -> list[OutputDelta]:
         try:
             result = self._executor.collect(self._executor.submit(plan))
-        except Exception as error:
-            logger.exception("step %d failed", plan.step)
+        except BaseException as error:
+            message = f"the step failed: {type(error).__name__}: {error}"
             with self._lock:
-                message = f"the step failed: {type(error).__name__}: {error}"
-                return self._report(self._scheduler.fail(message, self._clock.now()))
+                outcome = self._scheduler.fail(message, self._clock.now())
+                deltas = self._report(outcome)
+            if not isinstance(error, Exception):
+                raise  # Ctrl-C, for one: the caller's to deal with, and the engine can go on
+            logger.exception("step %d failed", plan.step)
+            return deltas
         with self._lock:
             return self._report(self._scheduler.apply(result, self._clock.now()))
 

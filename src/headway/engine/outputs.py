@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headway.core.params import SamplingParams
 from headway.core.request import FinishReason, Request
-from headway.core.scheduler import Update
+from headway.core.step import Update
 from headway.text.detokenizer import IncrementalDetokenizer
 from headway.text.tokenizer import Tokenizer
 

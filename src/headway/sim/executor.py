@@ -8,7 +8,6 @@ too early, a wrong prefix hit) shows as a wrong token.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 from headway.clock import VirtualClock
@@ -38,6 +37,8 @@ class SimulatedExecutor:
         num_blocks, block_size: the KV cache that the plans' block tables index.
         vocab_size: sampled tokens are below this.
         cost: seconds that a plan takes.
+        verify: read every slot of a context, not its last alone, and fail where one holds
+            another's KV; costs a pass over the context per token.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class SimulatedExecutor:
         block_size: int,
         vocab_size: int,
         cost: LinearCost | None = None,
+        verify: bool = False,
     ) -> None:
         self._clock = clock
         self._cost = cost or LinearCost()
@@ -56,9 +58,9 @@ class SimulatedExecutor:
         self._slots: list[tuple[int, int]] = [(-1, -1)] * (num_blocks * block_size)
         """Per slot: token, and state after it."""
         self._sampled: dict[str, int] = {}
-        self._results: deque[tuple[StepResult, float]] = deque()
+        self._verify = verify
 
-    def submit(self, plan: StepPlan) -> int:
+    def submit(self, plan: StepPlan) -> tuple[StepResult, float]:
         for block in plan.zero_blocks:
             first = block * self._block_size
             self._slots[first : first + self._block_size] = [(-1, -1)] * self._block_size
@@ -71,12 +73,10 @@ class SimulatedExecutor:
             for chunk, token in zip(plan.chunks, token_ids, strict=True)
             if token is not None
         }
-        self._results.append((StepResult(plan.step, token_ids), self._cost(plan)))
-        return plan.step
+        return StepResult(plan.step, token_ids), self._cost(plan)
 
-    def collect(self, handle: int) -> StepResult:
-        result, seconds = self._results.popleft()
-        assert result.step == handle
+    def collect(self, handle: tuple[StepResult, float]) -> StepResult:
+        result, seconds = handle
         if self._clock is not None:
             self._clock.advance(seconds)
         return result
@@ -97,12 +97,17 @@ class SimulatedExecutor:
     def _sample(self, chunk: Chunk) -> int | None:
         if chunk.sample is None:
             return None
+        if self._verify:
+            self._check_context(chunk)
+        _, state = self._slots[self._slot(chunk, chunk.end - 1)]
+        return _token(state, self._vocab_size, chunk.sample.suppressed)
+
+    def _check_context(self, chunk: Chunk) -> None:
         state = _START
         for position in range(chunk.end):
             token, stored = self._slots[self._slot(chunk, position)]
             state = _next_state(state, token)
             assert stored == state, f"{chunk.request_id}: position {position} holds another's KV"
-        return _token(state, self._vocab_size, chunk.sample.suppressed)
 
 
 def expected_tokens(

@@ -71,22 +71,34 @@ def test_a1_several_requests_are_accepted_together_or_not_at_all() -> None:
     assert d.scheduler.num_waiting == 2
 
 
-def test_a1_the_retry_time_comes_from_the_measured_drain() -> None:
-    d = Driver(width=1, max_reqs=1)
-    d.add("a", 4, max_tokens=5)
-    with pytest.raises(QueueFull) as caught:
-        d.scheduler.check_room(d.now)
-    assert caught.value.retry_after_s is None
-    for name in "bcd":
-        d.step()
-        d.add(name, 4, max_tokens=5)
-        while d.scheduler.num_waiting:
-            d.step()
-    d.add("e", 4)
-    # One admission in every five steps of two seconds each.
-    with pytest.raises(QueueFull) as caught:
-        d.scheduler.check_room(d.now)
-    assert caught.value.retry_after_s == pytest.approx(10.0, rel=0.2)
+def test_a1_the_retry_time_comes_from_the_drain_while_requests_were_queued() -> None:
+    d = Driver(max_reqs=4, max_tokens=40)
+    door = d.door
+    requests = [d.make(f"r{i}", 10) for i in range(8)]
+
+    def retry_after(now: float, **what: int) -> float | None:
+        with pytest.raises(QueueFull) as caught:
+            door.check_room(now, **what)
+        return caught.value.retry_after_s
+
+    for request in requests[:4]:
+        door.enter(request, now=0.0)
+    assert retry_after(5.0) is None
+    for request, now in zip(requests[:4], (10.0, 20.0, 30.0, 30.0), strict=True):
+        door.leave(request, now, admitted=now < 25 or request is requests[2])
+    # An hour with nothing queued says nothing about how fast the queue drains.
+    for request in requests[4:]:
+        door.enter(request, now=3630.0)
+    # Two more left in the 20 s after the first, and in the 5 s since.
+    assert retry_after(3635.0) == pytest.approx(25.0 / 2)
+    assert retry_after(3635.0, num_reqs=0, num_tokens=8) == pytest.approx(8 * 25.0 / 20)
+
+
+def test_a1_room_is_asked_for_before_a_prompt_is_looked_at() -> None:
+    d = Driver(max_reqs=1)
+    d.add("a", 4)
+    with pytest.raises(QueueFull):
+        d.add("b", [-1])
 
 
 def test_a1_room_can_be_asked_for_before_there_is_a_prompt() -> None:

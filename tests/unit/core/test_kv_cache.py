@@ -71,6 +71,17 @@ def test_k4_a_requests_last_block_is_evicted_before_its_first() -> None:
     kv.check([other])
 
 
+def test_k4_a_free_block_that_loses_its_hash_is_reused_first() -> None:
+    kv = manager(num_blocks=4)
+    kv.release(admit(kv, SHARED[:8]))
+    kept, lost = kv.lookup(request("x", SHARED[:9])).blocks
+    kv.poison([lost])
+    other = admit(kv, [9] * 3, "other")
+    assert kv.table(other) == (lost,)
+    assert kv.take_blocks_to_zero() == (lost,)
+    assert kv.lookup(request("x", SHARED[:9])).blocks == (kept,)
+
+
 def test_k5_a_hit_takes_its_block_out_of_the_middle_of_the_queue() -> None:
     pool = BlockPool(5)
     blocks = [pool.take() for _ in range(5)]
@@ -112,6 +123,27 @@ def test_k2_a_collision_of_keys_never_serves_anothers_blocks(
     assert len(kv.lookup(request("same", [1, 2, 3, 4, 5, 6, 7, 8, 9])).blocks) == 2
 
 
+def test_k2_a_child_is_not_found_below_anothers_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = PrefixCache._key
+
+    def second_blocks_collide(self: PrefixCache, made: Request, index: int) -> int:
+        return 5 if index == 1 else original(self, made, index)
+
+    monkeypatch.setattr(PrefixCache, "_key", second_blocks_collide)
+    kv = manager()
+    kv.release(admit(kv, [1, 2, 3, 4, 5, 6, 7, 8], "first"))
+    kv.release(admit(kv, [0, 0, 0, 0], "second"))
+    assert len(kv.lookup(request("x", [0, 0, 0, 0, 5, 6, 7, 8, 9])).blocks) == 1
+
+
+def test_k2_a_salt_is_compared_and_not_only_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrefixCache, "_key", lambda self, made, index: index)
+    kv = manager()
+    kv.release(admit(kv, SHARED, salt="one"))
+    assert kv.lookup(request("x", SHARED, "two")).blocks == ()
+    assert len(kv.lookup(request("x", SHARED, "one")).blocks) == 2
+
+
 def test_k2_a_later_block_with_a_key_that_is_present_stays_without() -> None:
     kv = manager()
     first, second = request("a", SHARED), request("b", SHARED)
@@ -137,15 +169,12 @@ def test_k2_an_entry_whose_parent_was_evicted_makes_way_for_one_that_can_be_reac
         made.num_computed_tokens = size
         kv.expect(made)
         kv.commit(made)
-    # b's first block is a duplicate of a's; its second is a child of a's entry.
+    # b's first block is a duplicate of a's; its second is a child of a's entry, and is held on to.
     kv.release(a)
-    kv.release(b)
-    filler = admit(kv, [*range(12)], "filler")
-    kv.release(filler)
+    kv.release(admit(kv, [*range(8)], "filler"))
     assert len(kv.lookup(request("x", SHARED)).blocks) == 0
     again = admit(kv, SHARED[:8], "again")
-    kv.check([again])
-    kv.release(again)
+    kv.check([b, again])
     assert len(kv.lookup(request("x", SHARED)).blocks) == 2
 
 
@@ -183,10 +212,18 @@ def test_k7_the_watermark_is_kept_from_new_requests_while_something_runs() -> No
     assert kv.extend(holder, 20)
 
 
+def test_k7_the_watermark_is_at_most_that_fraction() -> None:
+    kv = manager(num_blocks=10, watermark=0.19)
+    admit(kv, [1] * 20, "holder")
+    waiting = request("w", [2] * 16)
+    assert kv.held_up_by(waiting, kv.lookup(waiting), 16, idle=False) is None
+
+
 def test_k8_a_request_must_fit_beside_what_the_admitted_still_need() -> None:
     kv = manager(num_blocks=10)
     long = request("long", [1] * 28)
     assert kv.admit(long, kv.lookup(long), 8)
+    kv.expect(long)
     waiting = request("w", [2] * 13)
     hit = kv.lookup(waiting)
     # 8 blocks are free, 5 of them promised to the rest of the long prompt.

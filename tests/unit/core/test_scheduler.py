@@ -100,17 +100,38 @@ def test_s6_priority_preempts_the_worst_even_if_it_was_already_scheduled() -> No
     assert d.output("worst") == d.expected("worst")
 
 
-def test_s6_what_a_victim_hashed_in_this_step_is_forgotten() -> None:
-    d = Driver(num_blocks=4, block_size=2, policy="priority", reserve=False)
-    # Each decode step of `victim` completes a block every other step; the step that preempts it
-    # has already hashed one that is never computed.
-    d.add("victim", 3, priority=9, max_tokens=4)
+def test_s6_what_a_victim_was_given_and_had_hashed_in_this_step_is_taken_back() -> None:
+    d = Driver(
+        num_blocks=9, block_size=2, budget=7, width=4, policy="priority", reserve=False, threshold=4
+    )
+    d.add("victim", 17, priority=9, max_tokens=1)
     d.step()
-    d.add("urgent", 4, priority=0, max_tokens=4)
+    d.add("urgent", 2, priority=0, max_tokens=3)
+    d.add("third", 1, priority=1, max_tokens=1)
+    while not d.requests["victim"].num_preemptions:
+        plan = d.step()
+    # Its four tokens would have completed two blocks; nobody may find them.
+    assert "victim" not in d.given(plan)
     d.run()
-    assert d.requests["victim"].num_preemptions == 1
-    assert d.output("victim") == d.expected("victim")
-    assert d.output("urgent") == d.expected("urgent")
+    for name in d.requests:
+        assert d.output(name) == d.expected(name)
+
+
+def test_s6_the_victims_tokens_go_to_those_behind() -> None:
+    d = Driver(num_blocks=10, budget=8, width=3, policy="priority", caching=False, reserve=False)
+    d.add("victim", 20, priority=9, max_tokens=4, ignore_eos=True)
+    d.add("urgent", 8, priority=0, max_tokens=9)
+    d.add("last", 16, priority=1, max_tokens=2)
+    seen = None
+    while seen is None:
+        before = set(d.scheduler._running)
+        plan = d.step()
+        if d.requests["victim"].num_preemptions and "victim" in before:
+            seen = d.given(plan)
+    assert sum(seen.values()) <= 8
+    assert d.records[-1].batch[-1].request_id == "last"
+    d.run()
+    assert all(d.output(name) == d.expected(name) for name in d.requests)
 
 
 def test_s7_nothing_is_admitted_in_a_step_that_preempted() -> None:
@@ -166,8 +187,8 @@ def test_s11_ends_known_beforehand_are_never_planned_past() -> None:
     d.add("a", 5, max_tokens=2)
     d.plan()
     d.plan()
-    assert not d.plan().chunks
     d.collect()
+    assert not d.plan().chunks
     d.collect()
     d.collect()
     assert sum(record.discarded_tokens for record in d.records) == 0
@@ -193,11 +214,11 @@ def test_s11_a_stop_token_costs_one_computed_token_which_is_discarded() -> None:
 
 def test_s11_the_late_token_of_a_preempted_request_is_kept_and_may_end_it() -> None:
     d = Driver(num_blocks=4, policy="priority", caching=False, reserve=False)
+    d.add("urgent", 7, priority=0, max_tokens=8)
+    d.step()
     d.add("late", 8, priority=9, max_tokens=1)
     d.plan()
-    d.add("urgent", 8, priority=0, max_tokens=5)
-    d.plan()
-    d.plan()  # needs a block: `late`, whose only token is in flight, gives way
+    d.plan()  # `urgent` needs a block: `late`, whose only token is in flight, gives way
     assert d.requests["late"].state is RequestState.PREEMPTED
     d.collect()
     assert d.requests["late"].finish_reason is FinishReason.LENGTH
@@ -326,6 +347,89 @@ def test_a3_a_failed_step_drops_the_plans_after_it() -> None:
     assert d.output("a") == d.expected("a")
 
 
+def test_a3_a_suspect_runs_alone_for_as_many_steps_as_it_takes() -> None:
+    d = Driver(budget=8, width=2, caching=False)
+    d.add("a", 20, max_tokens=3)
+    d.step()
+    d.step()
+    d.add("b", 2, max_tokens=3)
+    d.plan(fails=True)
+    d.collect()
+    assert [list(d.given(d.step())) for _ in range(4)] == [["a"], ["a"], ["a"], ["b"]]
+    assert d.records[-1].waiting == {}
+    assert d.records[-2].waiting == {"isolated": 1}
+    assert d.given(d.step()) == {"a": 1, "b": 1}
+
+
+def test_a3_a_second_failure_isolates_until_where_the_request_stood_then() -> None:
+    d = Driver(budget=8, width=2, caching=False)
+    d.add("a", 20, max_tokens=9)
+    d.step()
+    d.step()
+    d.plan(fails=True)
+    d.collect()
+    d.step()
+    d.step()
+    d.step()  # past where it stood: no suspect any more
+    assert d.requests["a"].isolated_until == 20
+    d.plan(fails=True)
+    d.collect()
+    assert d.requests["a"].isolated_until == 21
+    d.run()
+    assert d.output("a") == d.expected("a")
+
+
+def test_a3_only_who_was_alone_in_the_failed_step_is_at_fault() -> None:
+    d = Driver()
+    for name in "ab":
+        d.add(name, 6, max_tokens=5)
+    d.plan(fails=True)
+    d.collect()
+    d.plan()
+    d.plan(fails=True)  # made while `a` is the suspect; by then it is `b`
+    d.collect()
+    d.collect()
+    assert d.errors == {}
+    d.run()
+    assert all(d.output(name) == d.expected(name) for name in "ab")
+
+
+def test_a3_blocks_that_a_failed_step_was_to_zero_are_zeroed_by_the_next() -> None:
+    d = Driver(num_blocks=2, caching=False)
+    d.add("bad", 8, max_tokens=0)
+    d.plan()
+    d.collect(errors={0: "NaN"})
+    d.add("next", 8, max_tokens=0)
+    assert set(d.plan(fails=True).zero_blocks) == {0, 1}
+    d.collect()
+    assert set(d.plan().zero_blocks) == {0, 1}
+
+
+def test_a3_nan_seen_late_poisons_the_blocks_taken_since() -> None:
+    d = Driver(num_blocks=4)
+    d.add("bad", 4, max_tokens=5)
+    d.plan()
+    d.plan()
+    d.collect(errors={0: "NaN"})
+    d.collect()
+    d.add("next", 8, max_tokens=1)
+    assert set(d.plan().zero_blocks) == {0, 1}
+
+
+def test_what_an_empty_plan_cost_is_reported_with_the_next_outcome() -> None:
+    d = Driver(num_blocks=5, caching=False, reserve=False)
+    d.add("a", 8, max_tokens=2)
+    d.add("b", 7, max_tokens=9)
+    d.plan()
+    d.plan()
+    d.collect()
+    assert not d.plan().chunks  # `b` gave way to itself, `a` waits for its last token
+    assert d.requests["b"].num_preemptions == 1
+    d.collect()
+    d.run()
+    assert sum(record.preemptions.get("memory", 0) for record in d.records) == 1
+
+
 def test_every_accepted_request_ends_once_and_all_blocks_come_back() -> None:
     d = Driver(num_blocks=12)
     for i in range(20):
@@ -407,3 +511,12 @@ def test_the_record_of_a_step_says_what_it_did() -> None:
     assert record.duration_s == 1.0
     assert record.blocks_used + record.blocks_cached + record.blocks_free == 16
     assert record.num_running == 2
+
+
+def test_evictions_are_counted_in_the_step_that_made_them() -> None:
+    d = Driver(num_blocks=4)
+    d.add("a", 12, max_tokens=1)
+    d.run()
+    d.add("b", 12, max_tokens=1)
+    d.run()
+    assert [record.evictions for record in d.records] == [0, 2]

@@ -36,10 +36,11 @@ class Flaky(SimulatedExecutor):
     """Raises in the steps whose numbers it is told."""
 
     fail_at: frozenset[int] = frozenset()
+    error: BaseException = RuntimeError("out of luck")
 
-    def submit(self, plan: StepPlan) -> int:
+    def submit(self, plan: StepPlan) -> tuple[StepResult, float]:
         if plan.step in self.fail_at:
-            raise RuntimeError("out of luck")
+            raise self.error
         return super().submit(plan)
 
 
@@ -153,7 +154,7 @@ def test_an_abort_while_the_step_runs_drops_its_token() -> None:
     bench.add("b", [1, 2, 4])
     original = bench.executor.collect
 
-    def abort_meanwhile(handle: int) -> StepResult:
+    def abort_meanwhile(handle: tuple[StepResult, float]) -> StepResult:
         bench.executor.collect = original  # type: ignore[method-assign]
         thread = threading.Thread(target=bench.core.abort, args=("a",))
         thread.start()
@@ -176,6 +177,21 @@ def test_a_failed_step_costs_nobody_an_answer(caplog: pytest.LogCaptureFixture) 
     assert text(deltas["b"]) == expected([4, 5], 5)
     assert [record.failed for record in bench.steps][:3] == [False, True, False]
     assert "out of luck" in caplog.text
+
+
+def test_an_interrupt_reaches_the_caller_and_the_engine_can_go_on() -> None:
+    bench = Bench(fail_at=frozenset({2}))
+    bench.executor.error = KeyboardInterrupt()
+    bench.add("a", [1, 2, 3])
+    bench.add("b", [4, 5])
+    first = bench.core.step()
+    with pytest.raises(KeyboardInterrupt):
+        bench.core.step()
+    bench.core.abort("b")
+    bench.add("c", [6])
+    deltas = bench.run()
+    assert text([*first[:1], *deltas["a"]]) == expected([1, 2, 3], 5)
+    assert text(deltas["c"]) == expected([6], 5)
 
 
 def test_who_fails_alone_ends_with_the_error_and_the_others_go_on() -> None:
