@@ -137,11 +137,20 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.d.collect()
         self.d.run(max_steps=5000)
         assert self.d.kv.num_used == 0
+        self.check_recomputed()
         assert sorted(record.request_id for record in self.d.ended) == sorted(self.accepted)
         for name in self.accepted:
             request = self.d.requests[name]
             if request.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
                 assert self.d.output(name) == self.d.expected(name)
+
+    def check_recomputed(self) -> None:
+        """Of all tokens given, those not counted as recomputed were computed for the first time."""
+        if not self.d.caching:
+            given = sum(record.num_tokens for record in self.d.records)
+            again = sum(record.recomputed_tokens for record in self.d.records)
+            first = sum(r.num_computed_once for r in self.d.requests.values())
+            assert given - again == first
 
 
 TestScheduler = SchedulerMachine.TestCase

@@ -201,6 +201,19 @@ def test_k6_an_allocation_that_does_not_fit_changes_nothing() -> None:
     kv.check([holder])
 
 
+def test_k6_hits_in_the_free_queue_count_when_an_allocation_is_tried() -> None:
+    kv = manager(num_blocks=4)
+    kv.release(admit(kv, SHARED[:8]))
+    other = admit(kv, [3] * 3, "other")
+    late = request("late", [*SHARED[:8], *range(5)])
+    hit = kv.lookup(late)
+    assert len(hit.blocks) == 2
+    # Three blocks are free: two are the hits, and two more are wanted.
+    assert not kv.admit(late, hit, 5)
+    kv.check([other])
+    assert kv.lookup(late) == hit
+
+
 def test_k7_the_watermark_is_kept_from_new_requests_while_something_runs() -> None:
     kv = manager(num_blocks=10, watermark=0.2)
     holder = admit(kv, [1] * 20, "holder")
