@@ -6,6 +6,7 @@ PyTorch is imported by the commands that run a model alone, so that the others s
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -18,16 +19,31 @@ from typing import Any
 from headway import __version__
 from headway.config import EngineArgs
 from headway.core.params import SamplingParams
-from headway.errors import HeadwayError, InvalidConfig
+from headway.errors import HeadwayError, InvalidConfig, InvalidRequest
 from headway.models.sources import DEFAULT_MODEL, cache_directory, cached_models, pull
 
 __all__ = ["main"]
 
 _INTERRUPTED = 130
+_FOR_MANY_REQUESTS = frozenset(
+    {
+        "long_prefill_token_threshold",
+        "max_num_queued_reqs",
+        "max_num_queued_tokens",
+        "max_num_seqs",
+        "reserve_full_prompt",
+        "scheduling_policy",
+        "seed",
+        "watermark",
+    }
+)
+"""Engine options that mean nothing to a single request."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs one command; exits with 0, 1 for an error it explains, 2 for a wrong option."""
+    """Runs one command; exits with 0, 1 for an error it explains, 2 for wrong usage."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what a terminal cannot show costs no answer
     args = _parser().parse_args(argv)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     command: Callable[[argparse.Namespace], None] = args.command
@@ -61,12 +77,14 @@ def _generate(args: argparse.Namespace) -> None:
         stop_token_ids=args.stop_token_ids,
         ignore_eos=args.ignore_eos,
     )
-    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    prompt = _read_stdin() if args.prompt == "-" else args.prompt
+    if not prompt:
+        raise InvalidRequest("prompt", "is empty")
     options = _engine_options(args)
 
     from headway.llm import LLM  # noqa: PLC0415  imports PyTorch
 
-    llm = LLM(**options, progress=_say)
+    llm = LLM(**options, max_num_seqs=1, progress=_say)
     tokens = llm.chat_tokens([{"role": "user", "content": prompt}]) if args.chat else prompt
     for delta in llm.stream(tokens, params):
         sys.stdout.write(delta.text)
@@ -101,7 +119,7 @@ def _serve(args: argparse.Namespace) -> None:
 
 
 def _pull(args: argparse.Namespace) -> None:
-    print(pull(args.name, cache_dir=_cache_dir(args), progress=_say))
+    print(pull(args.name, cache_dir=_cache_dir(args), progress=_say, verify=True))
 
 
 def _models(args: argparse.Namespace) -> None:
@@ -111,6 +129,13 @@ def _models(args: argparse.Namespace) -> None:
     for model in models:
         note = "  (default)" if model.is_default else ""
         print(f"{model.name}  {model.size_bytes / 1e6:,.0f} MB  {model.path}{note}")
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("prompt", f"standard input is not UTF-8: {error}") from None
 
 
 def _say(line: str) -> None:
@@ -146,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         "--chat", action="store_true", help="put the prompt as a user's message, not as raw text"
     )
     _add_sampling_options(generate)
-    _add_engine_options(generate, leave_out={"seed"})
+    _add_engine_options(generate, leave_out=_FOR_MANY_REQUESTS)
 
     serve = _command(commands, _serve, "serve", "serve OpenAI's API over HTTP")
     server = serve.add_argument_group("server")
@@ -192,14 +217,14 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, dest="sampling_seed", metavar="N", help="makes sampling repeatable")
     add("--stop", action="append", default=[], metavar="TEXT", help="ends the output; repeatable")
     add(
-        "--stop-token-ids", type=int, nargs="+", default=[], metavar="ID",
-        help="tokens that end the output",
+        "--stop-token-id", action="append", type=int, default=[], dest="stop_token_ids",
+        metavar="ID", help="a token that ends the output; repeatable",
     )  # fmt: skip
     add("--ignore-eos", action="store_true", help="go on past the end-of-sequence token")
 
 
 def _add_engine_options(
-    parser: argparse.ArgumentParser, *, leave_out: frozenset[str] | set[str] = frozenset()
+    parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = frozenset()
 ) -> None:
     """One option per field of `EngineArgs`, its help text and default from there."""
     groups: dict[str, argparse._ArgumentGroup] = {}

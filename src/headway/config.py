@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Any
 
@@ -88,7 +89,8 @@ class EngineArgs:
         None,
         _SCHEDULER,
         "token budget of one step; default 2048 on cuda and 256 on CPU, where 2048 prompt tokens "
-        "would be a step of over a second (vLLM: 2048 or more everywhere)",
+        "would be a step of over a second (vLLM: 2048 or more everywhere), at least max_num_seqs, "
+        "and max_model_len without chunked prefill",
     )
     max_num_seqs: int = _option(128, _SCHEDULER, "most requests that run at once")
     enable_prefix_caching: bool = _option(True, _KV, "reuse the KV of equal prefixes")
@@ -145,7 +147,9 @@ class EngineArgs:
         for name in options:
             if name not in names:
                 raise InvalidConfig(name, f"is no option; there are {', '.join(names)}")
-        return cls(**options)
+        # A path may be one of pathlib's.
+        paths = {name for name in ("model", "cache_dir") if isinstance(options.get(name), PathLike)}
+        return cls(**{**options, **{name: fspath(options[name]) for name in paths}})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,11 +197,15 @@ def resolve(args: EngineArgs, model: ModelLimits, *, device: str) -> EngineConfi
 
     `device`: `cpu` or `cuda`, what `args.device` came to on this machine.
     """
+    _check_types(args)
     _check_values(args)
     dtype = _resolve_dtype(args, device)
     kv_dtype = dtype if args.kv_cache_dtype == "auto" else args.kv_cache_dtype
-    if args.executor == "reference" and {dtype, kv_dtype} != {"float32"}:
-        raise InvalidConfig("executor", "reference computes in float32 alone")
+    if args.executor == "reference":
+        if {dtype, kv_dtype} != {"float32"} or device != "cpu":
+            raise InvalidConfig("executor", "reference computes in float32 on the CPU alone")
+        if args.num_threads is not None:
+            raise InvalidConfig("num_threads", "is for the torch executor; NumPy has its own")
     block_bytes = args.block_size * model.kv_elements_per_token * DTYPE_BYTES[kv_dtype]
     num_blocks = _num_blocks(args, model, block_bytes, model.num_parameters * DTYPE_BYTES[dtype])
     max_model_len = _max_model_len(args, model, num_blocks * args.block_size)
@@ -229,20 +237,34 @@ _AT_LEAST = MappingProxyType(
 )
 
 
+_TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
+    {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), "None": (type(None),)}
+)
+_MOST_THREADS = 1024
+
+
+def _check_types(args: EngineArgs) -> None:
+    """An option's value has one of the types that it is annotated with; a bool is no int."""
+    for item in fields(args):
+        value, kinds = getattr(args, item.name), str(item.type).split(" | ")
+        if not any(type(value) in _TYPES[kind] for kind in kinds):
+            raise InvalidConfig(item.name, f"must be {' or '.join(kinds)}, not {value!r}")
+
+
 def _check_values(args: EngineArgs) -> None:
     for item in fields(args):
         value, choices = getattr(args, item.name), item.metadata["choices"]
         if choices and value not in choices:
             raise InvalidConfig(item.name, f"must be one of {', '.join(choices)}, not {value!r}")
-        if isinstance(item.default, bool) and not isinstance(value, bool):
-            raise InvalidConfig(item.name, f"must be true or false, not {value!r}")
     for name, low in _AT_LEAST.items():
         value = getattr(args, name)
-        if value is not None and (type(value) is not int or value < low):
-            raise InvalidConfig(name, f"must be an integer of at least {low}, not {value!r}")
+        if value is not None and value < low:
+            raise InvalidConfig(name, f"must be at least {low}, not {value}")
+    if args.num_threads is not None and args.num_threads > _MOST_THREADS:
+        raise InvalidConfig("num_threads", f"must be at most {_MOST_THREADS}")
     if args.block_size not in _BLOCK_SIZES:
         raise InvalidConfig("block_size", f"must be 16 or 32, not {args.block_size!r}")
-    if not isinstance(args.watermark, int | float) or not 0 <= args.watermark < 1:
+    if not 0 <= args.watermark < 1:
         raise InvalidConfig("watermark", f"must be in [0, 1), not {args.watermark!r}")
     if args.long_prefill_token_threshold and not args.enable_chunked_prefill:
         raise InvalidConfig("long_prefill_token_threshold", "needs enable_chunked_prefill")
@@ -255,29 +277,38 @@ def _resolve_dtype(args: EngineArgs, device: str) -> str:
 
 
 def _num_blocks(args: EngineArgs, model: ModelLimits, block_bytes: int, weight_bytes: int) -> int:
+    spare_bytes = model.available_bytes - weight_bytes
+    memory = f"{model.available_bytes:,} bytes are available and the weights take {weight_bytes:,}"
+    asked = _blocks_asked_for(args, block_bytes)
+    if asked is not None:
+        name, num_blocks = asked
+        if num_blocks * block_bytes > spare_bytes:
+            raise InvalidConfig(name, f"is {num_blocks * block_bytes:,} bytes, but {memory}")
+        return num_blocks
+    share = int(spare_bytes * _KV_SHARE)
+    if share < block_bytes:
+        raise InvalidConfig("kv_cache_memory", f"{memory}: nothing is left for the KV cache")
+    longest = min(args.max_model_len or model.max_position, model.max_position)
+    most = args.max_num_seqs * -(-longest // args.block_size)
+    return min(share // block_bytes, most)
+
+
+def _blocks_asked_for(args: EngineArgs, block_bytes: int) -> tuple[str, int] | None:
+    """The option that asks for a number of KV blocks, and the number."""
     if args.num_kv_blocks is not None:
         if args.kv_cache_memory is not None:
             raise InvalidConfig("num_kv_blocks", "and kv_cache_memory exclude each other")
-        return args.num_kv_blocks
-    if args.kv_cache_memory is not None:
-        asked = parse_bytes("kv_cache_memory", args.kv_cache_memory)
-        if asked < block_bytes:
-            raise InvalidConfig(
-                "kv_cache_memory",
-                f"{args.kv_cache_memory} holds no block: one of {args.block_size} tokens takes "
-                f"{block_bytes:,} bytes",
-            )
-        return asked // block_bytes
-    spare = int((model.available_bytes - weight_bytes) * _KV_SHARE)
-    if spare < block_bytes:
+        return "num_kv_blocks", args.num_kv_blocks
+    if args.kv_cache_memory is None:
+        return None
+    num_blocks = parse_bytes("kv_cache_memory", args.kv_cache_memory) // block_bytes
+    if num_blocks == 0:
         raise InvalidConfig(
             "kv_cache_memory",
-            f"{model.available_bytes:,} bytes are available and the weights take "
-            f"{weight_bytes:,}: nothing is left for the KV cache",
+            f"{args.kv_cache_memory} holds no block: one of {args.block_size} tokens takes "
+            f"{block_bytes:,} bytes",
         )
-    longest = min(args.max_model_len or model.max_position, model.max_position)
-    most = args.max_num_seqs * -(-longest // args.block_size)
-    return min(spare // block_bytes, most)
+    return "kv_cache_memory", num_blocks
 
 
 def _max_model_len(args: EngineArgs, model: ModelLimits, num_kv_tokens: int) -> int:
@@ -326,7 +357,7 @@ _UNITS = MappingProxyType(
 
 def parse_bytes(name: str, text: str | int) -> int:
     """`2GiB`, `512MiB`, `1.5g`, `1000000`: a number of bytes; InvalidConfig names `name`."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(text).lower())
+    match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([a-z]*)\s*", str(text).lower())
     if match is None or match[2] not in _UNITS:
         raise InvalidConfig(name, f"must be a size like 2GiB or a number of bytes, not {text!r}")
     return int(float(match[1]) * _UNITS[match[2]])

@@ -99,6 +99,8 @@ def test_a_hundred_prompts_share_one_mixed_batch_a_step(llm: LLM) -> None:
         ("prompt", {"prompts": [[10**6]]}),
         ("prompt", {"prompts": [[5] * 4000]}),
         ("prompts", {"prompts": [{"text": "a"}]}),
+        ("prompts", {"prompts": None}),
+        ("sampling_params", {"prompts": ["a"], "sampling_params": [{"max_tokens": 2}]}),
         ("sampling_params", {"prompts": ["a", "b"], "sampling_params": [GREEDY]}),
         ("priority", {"prompts": ["a"], "priority": [1]}),
     ],
@@ -110,6 +112,24 @@ def test_a_bad_request_is_refused_by_field_and_leaves_nothing(
         llm.generate(**arguments)  # type: ignore[arg-type]
     assert caught.value.field == field
     assert llm.generate(CAPITAL, GREEDY)[0].outputs[0].text.startswith(" Paris")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "bfloat16"},
+        {"kv_cache_dtype": "bfloat16", "block_size": 32},
+        {"executor": "reference"},
+        {"enable_chunked_prefill": False, "enable_prefix_caching": False},
+    ],
+    ids=repr,
+)
+def test_every_precision_and_executor_knows_the_capital(
+    model_path: Path, options: dict[str, object]
+) -> None:
+    llm = LLM(str(model_path), num_kv_blocks=32, **options)
+    params = SamplingParams(temperature=0, max_tokens=3)
+    assert [out.outputs[0].text for out in llm.generate([CAPITAL] * 2, params)] == [" Paris.\n"] * 2
 
 
 def test_an_option_that_does_not_exist_is_named(model_path: Path) -> None:

@@ -94,7 +94,6 @@ class FakeEngine:
     def __init__(self) -> None:
         self.observers: list[Observer] = []
         self.max_model_len = 100
-        self.model_name = "fake"
         self.reset()
 
     def reset(self) -> None:

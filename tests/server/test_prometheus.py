@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import httpx
@@ -81,6 +82,7 @@ def test_a_step_sets_the_gauges_and_moves_the_counters() -> None:
         "kv_cache_cached_perc": 0.3,
         "prefix_cache_queries_total": 42,
         "prefix_cache_hits_total": 32,
+        "prefix_cache_hit_rate": 32 / 42,
         "prefix_cache_readmission_queries_total": 66,
         "prefix_cache_readmission_hits_total": 64,
         "num_preemptions_total{cause=memory}": 1,
@@ -93,6 +95,10 @@ def test_a_step_sets_the_gauges_and_moves_the_counters() -> None:
         "iteration_tokens_total_sum": 14,
     }
     assert {name: got[name] for name in expected} == expected
+
+
+def test_no_lookups_are_told_from_no_hits() -> None:
+    assert math.isnan(samples(PrometheusMetrics("m"))["prefix_cache_hit_rate"])
 
 
 def test_an_ended_request_is_counted_by_its_reason_and_timed() -> None:

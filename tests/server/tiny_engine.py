@@ -116,7 +116,6 @@ class TinyEngine:
             self._observe,
             tokenizer=tokenizer,
             chat_template=None,
-            model_name="tiny",
             max_model_len=128,
         )
 

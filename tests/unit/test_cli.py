@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import socket
 import subprocess
@@ -49,8 +50,8 @@ def test_an_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) 
     [
         (("--block-size", "8"), "--block-size: must be 16 or 32, not 8"),
         (
-            ("--max-num-batched-tokens", "5"),
-            "--max-num-batched-tokens: 5 is less than max_num_seqs",
+            ("--max-num-batched-tokens", "0"),
+            "--max-num-batched-tokens: must be at least 1",
         ),
         (
             ("--num-kv-blocks", "2", "--max-model-len", "99"),
@@ -66,6 +67,28 @@ def test_an_option_that_cannot_be_honoured_is_named(
     model = () if "--model" in options else ("--model", str(model_path))
     code, _ = run(capsys, "generate", "hello", *model, *options)
     assert message in str(code)
+
+
+def test_a_prompt_that_is_empty_or_no_text_is_told_before_anything_is_loaded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _ = run(capsys, "generate", "", "--model", "absent.gguf")
+    assert "prompt: is empty" in str(code)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9")))
+    code, _ = run(capsys, "generate", "-", "--model", "absent.gguf")
+    assert "prompt: standard input is not UTF-8" in str(code)
+
+
+def test_generate_offers_no_option_for_many_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = run(capsys, "generate", "--help")
+    assert "--dtype" in text
+    assert "--max-num-seqs" not in text
+    assert "--scheduling-policy" not in text
+
+
+def test_a_host_that_is_not_here_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = run(capsys, "serve", "--host", "192.0.2.1", "--model", "absent.gguf")
+    assert "--host: cannot listen on 192.0.2.1:8000" in str(code)
 
 
 def test_a_bad_sampling_value_is_named_before_anything_is_loaded(

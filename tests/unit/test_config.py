@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,15 @@ def test_the_budget_grows_with_a_width_above_its_default_and_without_chunking() 
         ("max_num_batched_tokens", {"max_num_batched_tokens": 0}),
         ("max_num_seqs", {"max_num_seqs": 0}),
         ("max_num_seqs", {"max_num_seqs": 1.5}),
+        ("max_num_seqs", {"max_num_seqs": True}),
+        ("block_size", {"block_size": 16.0}),
+        ("seed", {"seed": [1]}),
+        ("cache_dir", {"cache_dir": 5}),
+        ("num_threads", {"num_threads": 100_000}),
+        ("num_kv_blocks", {"num_kv_blocks": 10**19}),
+        ("kv_cache_memory", {"kv_cache_memory": "100TiB"}),
+        ("kv_cache_memory", {"kv_cache_memory": "9" * 400}),
+        ("num_threads", {"executor": "reference", "num_threads": 2}),
         ("max_model_len", {"max_model_len": 1}),
         ("block_size", {"block_size": 8}),
         ("num_kv_blocks", {"num_kv_blocks": 0}),
@@ -124,6 +134,20 @@ def test_what_cannot_be_honoured_is_refused_by_name(field: str, options: dict[st
     with pytest.raises(InvalidConfig) as caught:
         resolved(**options)
     assert caught.value.field == field
+
+
+def test_the_reference_executor_is_for_the_cpu() -> None:
+    with pytest.raises(InvalidConfig, match="executor: reference computes in float32 on the CPU"):
+        resolved(device="cuda", executor="reference")
+
+
+def test_a_kv_cache_beyond_the_memory_is_refused_with_the_numbers() -> None:
+    with pytest.raises(InvalidConfig, match=r"21,474,754,560 bytes, but .* 540,000,000"):
+        resolved(kv_cache_memory="20GiB", block_size=16, kv_cache_dtype="float32")
+
+
+def test_paths_may_be_those_of_pathlib() -> None:
+    assert EngineArgs.of({"model": Path("a") / "b.gguf"}).model == str(Path("a") / "b.gguf")
 
 
 def test_too_little_memory_is_said_with_the_numbers() -> None:

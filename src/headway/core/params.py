@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,7 +43,8 @@ class SamplingParams:
     """Makes sampling repeatable, in [-2^63, 2^63); None: one is drawn at arrival."""
 
     stop: str | Sequence[str] = ()
-    """Strings that end the output; they are not part of it. Kept as a tuple."""
+    """Strings that end the output; they are not part of it. Kept as a tuple. None, here
+    and for `stop_token_ids`, is taken as none."""
 
     stop_token_ids: Sequence[int] = ()
     """Tokens that end the output, beside the model's end-of-sequence. Kept as a tuple."""
@@ -53,11 +53,10 @@ class SamplingParams:
     """Go on past the model's end-of-sequence token (`stop_token_ids` still end)."""
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
+        stop_ids = self.stop_token_ids or ()
         object.__setattr__(self, "stop", _tuple_of("stop", stop, str))
-        object.__setattr__(
-            self, "stop_token_ids", _tuple_of("stop_token_ids", self.stop_token_ids, int)
-        )
+        object.__setattr__(self, "stop_token_ids", _tuple_of("stop_token_ids", stop_ids, int))
         if self.max_tokens is not None:
             _check_int("max_tokens", self.max_tokens, 0)
         _check_int("min_tokens", self.min_tokens, 0)
@@ -105,7 +104,7 @@ def _check_int(field: str, value: object, low: int, high: int | None = None) -> 
 
 
 def _check_float(field: str, value: object, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidRequest(field, f"must be a finite number, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(field, f"must be a number, not {value!r}")
     if not low <= value <= high:
-        raise InvalidRequest(field, f"must be between {low:g} and {high:g}, not {value:g}")
+        raise InvalidRequest(field, f"must be between {low:g} and {high:g}, not {value}")

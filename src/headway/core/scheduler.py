@@ -89,6 +89,8 @@ class Scheduler:
             if request.request_id in self._requests or request.request_id in new:
                 raise InvalidRequest("request_id", f"{request.request_id!r} is in use")
             new.add(request.request_id)
+            if type(request.priority) is not int:
+                raise InvalidRequest("priority", f"must be an integer, not {request.priority!r}")
             if request.priority and not self._policy.heeds_priority:
                 raise InvalidRequest("priority", "needs scheduling_policy priority")
         self._door.check(requests, now)

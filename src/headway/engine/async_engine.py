@@ -63,12 +63,10 @@ class AsyncEngine:
         *,
         tokenizer: Tokenizer,
         chat_template: ChatTemplate | None,
-        model_name: str,
         max_model_len: int,
     ) -> None:
         self.tokenizer = tokenizer
         self.chat_template = chat_template
-        self.model_name = model_name
         self.max_model_len = max_model_len
         self._core = core
         self._streams: dict[str, RequestStream] = {}

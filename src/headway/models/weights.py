@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,11 @@ class ModelFile:
     """As in the file; the tokenizer and the chat template are built from it."""
     size_bytes: int
     _file: GGUFFile
+
+    @property
+    def num_parameters(self) -> int:
+        """All weights; a head that is tied to the embedding has none of its own."""
+        return sum(math.prod(tensor.shape) for tensor in self._file.tensors.values())
 
     def load_weights(self) -> DecoderWeights:
         """See `load_weights`; the file's tensors were checked when it was opened."""

@@ -6,11 +6,12 @@ the end of a request; `iteration_tokens_total` has both kinds together, step by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from headway.metrics import RequestRecord, StepRecord
+from headway.metrics import PrefixHitRate, RequestRecord, StepRecord
 
 __all__ = ["PrometheusMetrics"]
 
@@ -31,6 +32,7 @@ class PrometheusMetrics:
     def __init__(self, model_name: str) -> None:
         self._registry = CollectorRegistry()
         self._model_name = model_name
+        self._recent_lookups = PrefixHitRate()
         self._make_gauges()
         self._make_counters()
         self._make_histograms()
@@ -88,6 +90,9 @@ class PrometheusMetrics:
                 queries, hits = self._readmission_lookups if again else self._lookups
                 queries.inc(entry.lookup_tokens)
                 hits.inc(entry.hit_tokens)
+        self._recent_lookups.observe(step)
+        rate = self._recent_lookups.first
+        self._hit_rate.set(math.nan if rate is None else rate)
 
     def _observe_request(self, request: RequestRecord) -> None:
         self._ended.labels(self._model_name, request.finish_reason).inc()
@@ -119,6 +124,12 @@ class PrometheusMetrics:
         self._blocks_cached = self._gauge(
             "kv_cache_cached_perc", "Share of KV blocks that are free and can still be hit"
         )
+
+        self._hit_rate = self._gauge(
+            "prefix_cache_hit_rate",
+            "Share of looked-up tokens found, over the last 1000 first admissions; NaN: none yet",
+        )
+        self._hit_rate.set(math.nan)
 
     def _make_counters(self) -> None:
         self._lookups = (

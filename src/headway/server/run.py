@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -149,6 +150,8 @@ def _signals(server: uvicorn.Server) -> Iterator[None]:
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> InvalidConfig:
+    if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+        return InvalidConfig("host", f"cannot listen on {host}:{port}: {error.strerror}")
     return InvalidConfig(
         "port",
         f"cannot listen on {host}:{port} ({error.strerror}); choose another with --port, "

@@ -109,6 +109,14 @@ def test_a1_room_can_be_asked_for_before_there_is_a_prompt() -> None:
         d.scheduler.check_room(0.0)
 
 
+@pytest.mark.parametrize("priority", [None, "a", 1.5, True])
+def test_a_priority_that_is_no_integer_is_refused_and_leaves_nothing(priority: object) -> None:
+    d = Driver(policy="priority")
+    with pytest.raises(InvalidRequest, match="priority: must be an integer"):
+        d.add("a", 4, priority=priority)
+    assert not d.scheduler.has_work
+
+
 def test_a_priority_that_the_policy_does_not_heed_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="priority: needs scheduling_policy priority"):
         Driver().add("a", 4, priority=1)

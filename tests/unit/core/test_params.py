@@ -26,6 +26,7 @@ def test_the_defaults_are_vllms() -> None:
         ("temperature", float("nan")),
         ("temperature", float("inf")),
         ("temperature", "hot"),
+        pytest.param("temperature", 10**400, id="temperature-huge"),
         ("top_p", 0.0),
         ("top_p", 1.1),
         ("top_k", -2),
@@ -52,6 +53,11 @@ def test_one_stop_string_is_a_list_of_one_and_lists_become_tuples() -> None:
     assert SamplingParams(stop="end").stop == ("end",)
     assert SamplingParams(stop=["a", "b"], stop_token_ids=[3]).stop_token_ids == (3,)
     hash(SamplingParams(stop=["a"]))
+
+
+def test_none_is_no_stop_at_all() -> None:
+    params = SamplingParams(stop=None, stop_token_ids=None)  # type: ignore[arg-type]
+    assert (params.stop, params.stop_token_ids) == ((), ())
 
 
 def test_greedy_is_temperature_0() -> None:

