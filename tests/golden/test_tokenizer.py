@@ -13,8 +13,6 @@ from headway.models.weights import ModelFile, open_model
 from headway.text.chat_template import ChatTemplate
 from headway.text.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.model
-
 CASES = json.loads(Path(__file__).with_name("tokenizer_ids.json").read_text())["cases"]
 PRE_TOKENIZERS = ("smollm", "gpt-2", "llama-bpe", "default")
 
