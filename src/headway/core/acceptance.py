@@ -95,6 +95,9 @@ class Door:
                     field, f"token {bad} is not in the vocabulary (0 … {self._vocab_size - 1})"
                 )
 
+        if request.params.min_tokens and len(request.stop_token_ids) >= self._vocab_size:
+            raise InvalidRequest("stop_token_ids", "leave no token to sample before min_tokens")
+
     def _max_total(self, request: Request) -> int:
         num_prompt, asked = request.num_prompt_tokens, request.params.max_tokens
         room = self.max_model_len - num_prompt

@@ -18,9 +18,7 @@ from headway.core.policy import POLICIES
 from headway.core.scheduler import Scheduler
 from headway.engine.async_engine import AsyncEngine
 from headway.engine.core import EngineCore
-from headway.engine.outputs import (
-    OutputProcessor,
-)
+from headway.engine.outputs import OutputProcessor
 from headway.errors import InvalidConfig, ModelError
 from headway.models.sources import Progress, resolve_model
 from headway.models.spec import DecoderSpec

@@ -31,6 +31,13 @@ def test_an_empty_prompt_and_unknown_tokens_are_refused_by_field() -> None:
     assert not d.scheduler.has_work
 
 
+def test_stop_tokens_that_leave_nothing_to_sample_are_refused() -> None:
+    d = Driver(vocab_size=5)
+    with pytest.raises(InvalidRequest, match="stop_token_ids: leave no token"):
+        d.add("a", [1], max_tokens=4, min_tokens=1, stop_token_ids=[0, 1, 2, 3, 4])
+    d.add("a", [1], max_tokens=4, stop_token_ids=[0, 1, 2, 3, 4])
+
+
 def test_a1_the_limit_is_on_requests_that_were_never_admitted() -> None:
     d = Driver(width=1, max_reqs=2)
     d.add("running", 4, max_tokens=50)
