@@ -94,7 +94,6 @@ class Door:
                 raise InvalidRequest(
                     field, f"token {bad} is not in the vocabulary (0 … {self._vocab_size - 1})"
                 )
-
         if request.params.min_tokens and len(request.stop_token_ids) >= self._vocab_size:
             raise InvalidRequest("stop_token_ids", "leave no token to sample before min_tokens")
 

@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from headway.core.params import SamplingParams
 from headway.core.request import FinishReason
 from headway.engine.core import EngineCore
 from headway.engine.outputs import NewRequest, OutputDelta
@@ -103,21 +102,9 @@ class AsyncEngine:
         """Raises QueueFull: to be asked before any work on a prompt."""
         self._core.check_room(num_reqs)
 
-    def add(
-        self,
-        prompt_token_ids: Sequence[int],
-        params: SamplingParams,
-        *,
-        request_id: str,
-        priority: int = 0,
-        cache_salt: str | None = None,
-    ) -> RequestStream:
-        """Accepts a request at once, or raises InvalidRequest, QueueFull or EngineDead."""
-        new = NewRequest(request_id, prompt_token_ids, params, priority, cache_salt)
-        return self.add_all([new])[0]
-
     def add_all(self, requests: Sequence[NewRequest]) -> list[RequestStream]:
-        """Accepts all of them, or raises and accepts none."""
+        """Accepts all of them at once, or raises InvalidRequest, QueueFull or EngineDead and
+        accepts none."""
         if not self.is_alive:
             raise EngineDead("the engine has stopped and takes no requests")
         for request in requests:

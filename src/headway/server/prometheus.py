@@ -90,9 +90,10 @@ class PrometheusMetrics:
                 queries, hits = self._readmission_lookups if again else self._lookups
                 queries.inc(entry.lookup_tokens)
                 hits.inc(entry.hit_tokens)
-        self._recent_lookups.observe(step)
-        rate = self._recent_lookups.first
-        self._hit_rate.set(math.nan if rate is None else rate)
+        if any(entry.lookup_tokens for entry in step.batch):  # else the rate is what it was
+            self._recent_lookups.observe(step)
+            rate = self._recent_lookups.first
+            self._hit_rate.set(math.nan if rate is None else rate)
 
     def _observe_request(self, request: RequestRecord) -> None:
         self._ended.labels(self._model_name, request.finish_reason).inc()
