@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from headway.models.spec import DecoderSpec, DecoderWeights, LayerWeights
+from headway.models.spec import AttentionKind, DecoderSpec, DecoderWeights, LayerWeights, Rope
 
 __all__ = ["TINY", "tiny_weights"]
 
 TINY = DecoderSpec(
     architecture="llama",
-    num_layers=2,
+    attention=(AttentionKind(Rope(tuple(500.0 ** (-i / 4) for i in range(4)))),) * 2,
     hidden_size=24,
     intermediate_size=40,
     num_heads=4,
@@ -20,7 +20,7 @@ TINY = DecoderSpec(
     vocab_size=61,
     max_position=512,
     rms_norm_eps=1e-5,
-    rope_theta=500.0,
+    attention_scale=8**-0.5,
 )
 
 

@@ -12,7 +12,15 @@ from typing import Any, Protocol
 
 from headway.core.params import SamplingParams
 
-__all__ = ["Sample", "Chunk", "StepPlan", "StepResult", "Executor"]
+__all__ = [
+    "Sample",
+    "PromptRows",
+    "Chunk",
+    "StepPlan",
+    "TokenLogprobs",
+    "StepResult",
+    "Executor",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,26 @@ class Sample:
     """The position in the sequence that the sampled token takes."""
     suppressed: tuple[int, ...] = ()
     """Tokens that may not be sampled here (stop tokens before `min_tokens`)."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """The last token of each may not be sampled where the output ends with those before it."""
+    prompt_ids: tuple[int, ...] = ()
+    """The prompt, where a repetition penalty needs it; the same object in all of a request's
+    samples."""
+    output_ids: tuple[int, ...] = ()
+    """The known output, where a penalty or `bad_words` need it. Where the chunk follows a
+    token in flight, that token is part of the output too, and the executor adds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """Log-probabilities of prompt tokens that a chunk is to give (`prompt_logprobs`)."""
+
+    first: int
+    """Position of the first token asked for; the row that foretells it is at `first` - 1."""
+    token_ids: tuple[int, ...]
+    """The prompt tokens from there on; all of their rows lie in the chunk."""
+    num_top: int
+    """How many of the likeliest tokens go with each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +80,8 @@ class Chunk:
     follows_in_flight: bool = False
     """One more token comes after `token_ids`: the one that this request samples in the plan
     submitted just before this one. The executor fills it in (rule S11)."""
+    prompt_rows: PromptRows | None = None
+    """Log-probabilities of prompt tokens to give; None: none."""
 
     @property
     def num_tokens(self) -> int:
@@ -78,6 +108,19 @@ class StepPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """One token's natural log-probability, and those of the likeliest tokens, in the softmax
+    of the model's raw logits: before temperature, penalties, bans and filters."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    """1 + the number of tokens that are likelier."""
+    top: tuple[tuple[int, float], ...]
+    """(token, log-probability), likeliest first, the lower token on ties."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What a plan came to; tuples are in the order of the plan's chunks."""
 
@@ -86,6 +129,10 @@ class StepResult:
     """The sampled token of each chunk; None where nothing was to be sampled or it failed."""
     errors: Mapping[int, str] = field(default_factory=dict)
     """Index of a chunk → why it has no token (NaN logits, for one). Other chunks stand."""
+    logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
+    """Index of a chunk → of its sampled token, where its params ask for `logprobs`."""
+    prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
+    """Index of a chunk → of its `prompt_rows`, in their order."""
 
 
 class Executor(Protocol):

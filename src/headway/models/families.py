@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headway.errors import ModelError, UnsupportedModel
-from headway.models.spec import DecoderSpec
+from headway.models.spec import AttentionKind, DecoderSpec, Rope
 
 __all__ = ["Family", "FAMILIES", "family_of", "read_spec"]
 
@@ -131,18 +131,22 @@ def read_spec(metadata: Metadata) -> DecoderSpec:
         raise own.error(
             "attention.head_count_kv", f"{num_kv_heads} does not divide head_count {num_heads}"
         )
+    head_dim = _head_dim(own, hidden_size, num_heads)
+    theta = own.positive("rope.freq_base", _DEFAULT_ROPE_THETA)
+    pairs = head_dim // 2
+    kind = AttentionKind(Rope(tuple(theta ** (-i / pairs) for i in range(pairs))))
     return DecoderSpec(
         architecture=family.architecture,
-        num_layers=own.count("block_count"),
+        attention=(kind,) * own.count("block_count"),
         hidden_size=hidden_size,
         intermediate_size=own.count("feed_forward_length"),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        head_dim=_head_dim(own, hidden_size, num_heads),
+        head_dim=head_dim,
         vocab_size=_vocab_size(own, metadata),
         max_position=own.count("context_length"),
         rms_norm_eps=own.positive("attention.layer_norm_rms_epsilon"),
-        rope_theta=own.positive("rope.freq_base", _DEFAULT_ROPE_THETA),
+        attention_scale=head_dim**-0.5,
     )
 
 

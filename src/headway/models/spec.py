@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DecoderSpec", "DecoderWeights", "LayerWeights"]
+__all__ = ["AttentionKind", "DecoderSpec", "DecoderWeights", "LayerWeights", "Rope"]
 
 Array = npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary embedding over halves of a head (pairs i, i + head_dim/2), at full width.
+
+    Whatever scaling a model asks for is in the numbers, so that no executor knows of it.
+    """
+
+    frequencies: tuple[float, ...]
+    """Radians per position, one for each of the head_dim/2 pairs."""
+    magnitude: float = 1.0
+    """Factor of cosine and sine (YaRN's attention factor)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionKind:
+    """What the attention of one layer sees, and how it knows positions."""
+
+    rope: Rope
+    window: int | None = None
+    """A token sees itself and the `window` - 1 tokens before it; None: all before it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderSpec:
-    """A pre-norm decoder with RMSNorm, rotary positions, grouped-query attention, SiLU-gated MLP.
+    """A pre-norm decoder with RMSNorm, rotary positions, grouped-query attention, gated MLP.
 
-    Rotary embedding is over halves of a head (pairs i, i + head_dim/2), at full width.
+    In order, per layer: norm, q/k/v (with bias), norms of each head of q and k, rope,
+    attention, o, norm after, residual; norm, MLP, norm after, residual. What a model has no
+    weights for is left out.
     """
 
     architecture: str
     """Family name as in the model file, e.g. `llama`."""
-    num_layers: int
+    attention: tuple[AttentionKind, ...]
+    """One per layer; equal kinds are the same object."""
     hidden_size: int
     intermediate_size: int
     num_heads: int
@@ -31,7 +58,22 @@ class DecoderSpec:
     max_position: int
     """Context length the model was made for, in tokens."""
     rms_norm_eps: float
-    rope_theta: float
+    attention_scale: float
+    """Factor of the scores; most models' is head_dim ** -0.5."""
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    """Of the MLP's gate; `gelu_tanh` is the tanh approximation of GELU."""
+    embedding_scale: float = 1.0
+    """Factor of the embedded tokens, not of the head."""
+    qkv_bias: bool = False
+    """q, k and v have biases."""
+    qk_norm: bool = False
+    """Each head of q and of k is normalised, before rope."""
+    post_norms: bool = False
+    """What attention and MLP add to the residual is normalised first."""
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.attention)
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -52,13 +94,22 @@ class LayerWeights:
     gate: Array  # [intermediate, hidden]
     up: Array  # [intermediate, hidden]
     down: Array  # [hidden, intermediate]
+    q_bias: Array | None = None  # [num_heads * head_dim]
+    k_bias: Array | None = None  # [num_kv_heads * head_dim]
+    v_bias: Array | None = None  # [num_kv_heads * head_dim]
+    q_norm: Array | None = None  # [head_dim]
+    k_norm: Array | None = None  # [head_dim]
+    attention_post_norm: Array | None = None  # [hidden]
+    mlp_post_norm: Array | None = None  # [hidden]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderWeights:
-    """A whole decoder, float32."""
+    """A whole decoder, float32. Norms multiply by their weight as it stands here."""
 
     embedding: Array  # [vocab, hidden]
-    layers: tuple[LayerWeights, ...]
+    layers: Iterable[LayerWeights]
+    """In order. Each may be loaded from its file as it is taken, so whoever converts them
+    one by one never holds them all."""
     final_norm: Array  # [hidden]
     head: Array  # [vocab, hidden]; the embedding itself where they are tied

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.core.plan import Sample, StepPlan, StepResult
-from headway.models.spec import DecoderSpec, DecoderWeights, LayerWeights
+from headway.models.spec import DecoderSpec, DecoderWeights, LayerWeights, Rope
 from headway.runtime.draws import uniforms, why_no_token
 from headway.runtime.inputs import TokensByRequest, check_plan, fill_in, sampled_tokens
 
@@ -28,6 +28,7 @@ class ReferenceExecutor:
     ) -> None:
         self._spec = spec
         self._weights = weights
+        self._layers = tuple(weights.layers)
         self._num_blocks = num_blocks
         self._block_size = block_size
         shape = (spec.num_layers, 2, num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
@@ -86,15 +87,15 @@ class ReferenceExecutor:
             [slots[start:] for slots, (start, _) in zip(contexts, spans, strict=True)]
         )
         x: Array = self._weights.embedding[np.concatenate([np.array(ids) for ids in known])]
-        for weights, cache in zip(self._weights.layers, self._cache, strict=True):
+        for kind, weights, cache in zip(spec.attention, self._layers, self._cache, strict=True):
             h = _rms_norm(x, weights.attention_norm, spec.rms_norm_eps)
             q, k, v = (
                 (h @ w.T).reshape(len(h), -1, spec.head_dim)
                 for w in (weights.q, weights.k, weights.v)
             )
-            cache[0, new_slots] = _rotate(k, positions, spec.rope_theta)
+            cache[0, new_slots] = _rotate(k, positions, kind.rope)
             cache[1, new_slots] = v
-            q = _rotate(q, positions, spec.rope_theta)
+            q = _rotate(q, positions, kind.rope)
             attended = np.empty_like(q)
             row = 0
             for slots, (start, end) in zip(contexts, spans, strict=True):
@@ -120,11 +121,11 @@ def _rms_norm(x: Array, weight: Array, eps: float) -> Array:
     return normalised
 
 
-def _rotate(x: Array, positions: Ids, theta: float) -> Array:
+def _rotate(x: Array, positions: Ids, rope: Rope) -> Array:
     """Rotary embedding over halves of a head; x [tokens, heads, head_dim]."""
     half = x.shape[-1] // 2
-    angles = positions[:, None, None] * theta ** (-np.arange(half) / half)
-    cos, sin = np.cos(angles), np.sin(angles)
+    angles = positions[:, None, None] * np.array(rope.frequencies)
+    cos, sin = rope.magnitude * np.cos(angles), rope.magnitude * np.sin(angles)
     first, second = x[..., :half], x[..., half:]
     rotated = np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1)
     return rotated.astype(np.float32)

@@ -4,7 +4,7 @@ import pytest
 
 from headway.errors import ModelError, UnsupportedModel
 from headway.models.families import family_of, read_spec
-from headway.models.spec import DecoderSpec
+from headway.models.spec import AttentionKind, DecoderSpec, Rope
 from unit.models.gguf_files import HEAD_DIM, HEADS, HIDDEN, INTERMEDIATE, VOCAB, llama_metadata
 
 
@@ -19,10 +19,15 @@ def metadata(**changes: object) -> dict[str, object]:
     return result
 
 
+def default_rope(theta: float) -> Rope:
+    pairs = HEAD_DIM // 2
+    return Rope(tuple(theta ** (-i / pairs) for i in range(pairs)))
+
+
 def test_llama_metadata_become_a_spec() -> None:
     assert read_spec(metadata()) == DecoderSpec(
         architecture="llama",
-        num_layers=2,
+        attention=(AttentionKind(default_rope(50000.0)),) * 2,
         hidden_size=HIDDEN,
         intermediate_size=INTERMEDIATE,
         num_heads=HEADS,
@@ -31,14 +36,14 @@ def test_llama_metadata_become_a_spec() -> None:
         vocab_size=VOCAB,
         max_position=64,
         rms_norm_eps=1e-5,
-        rope_theta=50000.0,
+        attention_scale=HEAD_DIM**-0.5,
     )
 
 
 def test_absent_optional_keys_mean_what_gguf_says() -> None:
     spec = read_spec(metadata(attention__head_count_kv=None, rope__freq_base=None))
     assert spec.num_kv_heads == HEADS
-    assert spec.rope_theta == 10_000.0
+    assert spec.attention[0].rope == default_rope(10_000.0)
 
 
 def test_a_head_may_be_of_another_size_than_its_share() -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from headway.models.spec import DecoderSpec, DecoderWeights, LayerWeights
+from headway.models.spec import DecoderSpec, DecoderWeights, LayerWeights, Rope
 from headway.runtime.torch.batch import AttentionGroup, Batch
 from headway.runtime.torch.kv_store import KVStore
 
@@ -53,7 +53,9 @@ class Decoder:
         tied = weights.head is weights.embedding
         self._head = self._embedding if tied else self._tensor(weights.head)
         self._final_norm = self._tensor(weights.final_norm)
-        self._turns = _turns(spec).to(device)  # [max_position, 1, head_dim / 2]
+        self._turns = _turns(spec.attention[0].rope, spec.max_position).to(
+            device
+        )  # [max_position, 1, head_dim / 2]
 
     def forward(self, batch: Batch, store: KVStore) -> Tensor:
         """Writes the batch's KV; returns the normalised hidden state of its sample rows."""
@@ -110,12 +112,12 @@ def _pairs_together(weight: Array, head_dim: int) -> Array:
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def _turns(spec: DecoderSpec) -> Tensor:
+def _turns(rope: Rope, num_positions: int) -> Tensor:
     """cos + i sin of every position's angles, complex64 from float64."""
-    half = spec.head_dim // 2
-    frequencies = spec.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    angles = torch.outer(torch.arange(spec.max_position, dtype=torch.float64), frequencies)
-    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
+    frequencies = torch.tensor(rope.frequencies, dtype=torch.float64)
+    angles = torch.outer(torch.arange(num_positions, dtype=torch.float64), frequencies)
+    magnitude = torch.full_like(angles, rope.magnitude)
+    return torch.polar(magnitude, angles).to(torch.complex64)[:, None]
 
 
 def _turn(qk: Tensor, turns: Tensor) -> None:
