@@ -1,4 +1,4 @@
-"""The default model's tokens and logits against Transformers' in float32."""
+"""The default model, as GGUF and as safetensors: tokens and logits against Transformers'."""
 
 from __future__ import annotations
 
@@ -39,30 +39,32 @@ def prompts(llm: LLM) -> list[list[int]]:
     ]
 
 
+@pytest.fixture(params=["model_path", "safetensors_path"])
+def path(request: pytest.FixtureRequest) -> Path:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def its_oracle(path: Path, request: pytest.FixtureRequest) -> Oracle:
+    return request.getfixturevalue("oracle" if path.is_file() else "safetensors_oracle")
+
+
 def test_greedy_tokens_are_those_of_transformers(
-    model_path: Path, oracle: Oracle, capsys: pytest.CaptureFixture[str]
+    path: Path, its_oracle: Oracle, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    llm = LLM(str(model_path), dtype="float32", num_kv_blocks=1200)
+    llm = LLM(str(path), dtype="float32", num_kv_blocks=1200)
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
     asked = prompts(llm)
     assert len(asked) == 20
     assert (min(map(len, asked)), max(map(len, asked))) == (5, 600)
     outputs = llm.generate(asked, params, use_tqdm=False)
-    differing = 0
-    for prompt, output in zip(asked, outputs, strict=True):
-        ours = output.outputs[0].token_ids
-        assert len(ours) == NUM_TOKENS
-        at = oracle.first_difference(prompt, ours)
-        if at is not None:
-            differing += 1
-            before = prompt + ours[:at]
-            assert oracle.is_near_tie(before, ours[at], int(oracle.logits(before).argmax()))
+    differing = its_oracle.check_greedy(asked, [output.outputs[0].token_ids for output in outputs])
     with capsys.disabled():
         print(f"\n{differing} of {len(asked)} prompts differ, each first at a near tie")
 
 
-def test_logits_of_reference_torch_and_transformers_agree(model_path: Path, oracle: Oracle) -> None:
-    model = open_model(model_path)
+def test_logits_of_reference_torch_and_transformers_agree(path: Path, its_oracle: Oracle) -> None:
+    model = open_model(path)
     weights = model.load_weights()
     tokens = tuple((i * 7919) % model.spec.vocab_size for i in range(40))
     sample = Sample(SamplingParams(temperature=0), 0, 0, 0)
@@ -75,4 +77,4 @@ def test_logits_of_reference_torch_and_transformers_agree(model_path: Path, orac
     for plan, end in ((first, 23), (second, 40)):
         ours, theirs = reference.logits(plan)[0], torch_executor.logits(plan)[0]
         assert np.abs(ours - theirs).max() < 1e-3
-        assert np.abs(theirs - oracle.logits(list(tokens[:end]))[0].numpy()).max() < 1e-3
+        assert np.abs(theirs - its_oracle.logits(list(tokens[:end]))[0].numpy()).max() < 1e-3

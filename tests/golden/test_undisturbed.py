@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ from headway.config import EngineArgs
 from headway.core.acceptance import Door
 from headway.core.kv_cache import KVCacheManager
 from headway.core.params import SamplingParams
+from headway.core.plan import TokenLogprobs
 from headway.core.policy import FCFSPolicy
 from headway.core.scheduler import Scheduler
 from headway.engine.core import EngineCore
@@ -36,21 +40,63 @@ class Watch:
         self.ended += ended
 
 
-def run(
-    core: EngineCore, prompts: list[list[int]], num_tokens: int, seed: int | None
-) -> list[list[int]]:
-    """Output tokens; with a seed, the chunks are of random size."""
+@dataclass
+class Output:
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+
+
+def run(core: EngineCore, requests: list[NewRequest], seed: int | None) -> list[Output]:
+    """What each request came to; with a seed, the chunks are of random size."""
     rng = random.Random(seed)
-    params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
-    core.add([NewRequest(str(i), prompt, params) for i, prompt in enumerate(prompts)])
-    outputs: list[list[int]] = [[] for _ in prompts]
+    core.add(requests)
+    outputs = {request.request_id: Output() for request in requests}
     while core.has_work:
         if seed is not None:
             core._scheduler._budget = rng.randint(MAX_SEQS, 3 * MAX_SEQS)
         for delta in core.step():
             assert delta.error is None
-            outputs[int(delta.request_id)] += delta.token_ids
-    return outputs
+            output = outputs[delta.request_id]
+            output.tokens += delta.token_ids
+            output.logprobs += delta.logprobs
+            output.prompt_logprobs += delta.prompt_logprobs
+    return list(outputs.values())
+
+
+def greedy(prompts: list[list[int]], num_tokens: int) -> list[NewRequest]:
+    params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
+    return [NewRequest(str(i), prompt, params) for i, prompt in enumerate(prompts)]
+
+
+def sampled(prompts: list[list[int]], num_tokens: int) -> list[NewRequest]:
+    """Every way of sampling, two or three of them together in a request."""
+    ways: list[dict[str, Any]] = [
+        {},
+        {"temperature": 0.7, "top_k": 9},
+        {"top_p": 0.8, "logprobs": 2},
+        {"min_p": 0.1, "presence_penalty": 1.5},
+        {"frequency_penalty": 0.8, "top_p": 0.9},
+        {"repetition_penalty": 1.4, "logprobs": 0},
+        {"logit_bias": {3: 4.0, 5: -100.0}, "temperature": 2.0},
+        {"allowed_token_ids": [1, 4, 9, 16, 25, 36], "prompt_logprobs": 1},
+        {"bad_words": ["a", "bc"], "frequency_penalty": -1.0},
+        {"temperature": 0.0, "repetition_penalty": 1.2, "prompt_logprobs": 0, "logprobs": 1},
+        {"stop_token_ids": [3, 4, 5], "min_tokens": 6},
+    ]
+    return [
+        NewRequest(
+            str(i),
+            prompt,
+            SamplingParams(max_tokens=num_tokens, seed=i % 5, **ways[i % len(ways)]),
+            index=i % 3,
+        )
+        for i, prompt in enumerate(prompts)
+    ]
+
+
+def alone(core: EngineCore, requests: list[NewRequest]) -> list[Output]:
+    return [run(core, [request], seed=None)[0] for request in requests]
 
 
 def shared_prefix_prompts(vocab_size: int, shortest: int, longest: int) -> list[list[int]]:
@@ -88,16 +134,19 @@ def test_the_default_model_in_float32(
     prompts = shared_prefix_prompts(engine.model.spec.vocab_size, 4, 40)
     watch = Watch()
     engine.core.add_observer(watch)
-    crowd = run(engine.core, prompts, 20, seed=1)
+    requests = greedy(prompts, 20)
+    crowd = run(engine.core, requests, seed=1)
     check_crowd(watch, engine.core)
     alone_engine = build_engine(
         EngineArgs(
             model=str(model_path), dtype="float32", num_kv_blocks=30, enable_prefix_caching=False
         )
     )
-    alone = [run(alone_engine.core, [prompt], 20, seed=None)[0] for prompt in prompts]
     differing = 0
-    for prompt, one, other in zip(prompts, alone, crowd, strict=True):
+    for prompt, by_itself, among_others in zip(
+        prompts, alone(alone_engine.core, requests), crowd, strict=True
+    ):
+        one, other = by_itself.tokens, among_others.tokens
         pairs = enumerate(zip(one, other, strict=True))
         at = next((i for i, pair in pairs if pair[0] != pair[1]), None)
         if at is not None:
@@ -114,6 +163,9 @@ def tiny_core(num_blocks: int, *, caching: bool) -> EngineCore:
 
         def is_special(self, token_id: int) -> bool:
             return False
+
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+            return [ord(character) % TINY.vocab_size for character in text]
 
     return EngineCore(
         scheduler=Scheduler(
@@ -132,11 +184,43 @@ def tiny_core(num_blocks: int, *, caching: bool) -> EngineCore:
     )
 
 
-def test_a_tiny_model_on_the_reference_executor_without_any_exception() -> None:
-    prompts = shared_prefix_prompts(TINY.vocab_size, 3, 30)
+@pytest.mark.parametrize("way", [greedy, sampled])
+def test_a_tiny_model_on_the_reference_executor_without_any_exception(
+    way: Callable[[list[list[int]], int], list[NewRequest]],
+) -> None:
+    requests = way(shared_prefix_prompts(TINY.vocab_size, 3, 30), 24)
     core, watch = tiny_core(24, caching=True), Watch()
     core.add_observer(watch)
-    crowd = run(core, prompts, 24, seed=2)
+    crowd = run(core, requests, seed=2)
     check_crowd(watch, core)
-    alone_core = tiny_core(24, caching=False)
-    assert crowd == [run(alone_core, [prompt], 24, seed=None)[0] for prompt in prompts]
+    by_themselves = alone(tiny_core(24, caching=False), requests)
+    assert [output.tokens for output in crowd] == [output.tokens for output in by_themselves]
+    for request, one, other in zip(requests, by_themselves, crowd, strict=True):
+        wanted = request.params.prompt_logprobs is not None
+        assert len(one.prompt_logprobs) == wanted * (len(request.prompt_token_ids) - 1)
+        assert len(one.logprobs) == len(one.tokens) * (request.params.logprobs is not None)
+        for name in ("logprobs", "prompt_logprobs"):
+            pairs = zip(getattr(one, name), getattr(other, name), strict=True)
+            assert all(close(row, same) for row, same in pairs)
+
+
+def close(one: TokenLogprobs, other: TokenLogprobs) -> bool:
+    """The same but for the last bits, which a matrix product of other row counts may change."""
+    return (
+        (one.token_id, one.rank, len(one.top)) == (other.token_id, other.rank, len(other.top))
+        and one.logprob == pytest.approx(other.logprob, abs=1e-4)
+        and [p for _, p in one.top] == pytest.approx([p for _, p in other.top], abs=1e-4)
+    )
+
+
+def test_another_seed_or_index_is_another_output() -> None:
+    """So that equal outputs above are not equal for want of chance."""
+    core = tiny_core(24, caching=True)
+    outputs = [
+        run(core, [NewRequest("r", [1, 2, 3], SamplingParams(seed=seed), index=index)], None)
+        for seed, index in ((1, 0), (1, 0), (1, 1), (2, 0))
+    ]
+    first, same, other_index, other_seed = ([o.tokens for o in output] for output in outputs)
+    assert first == same
+    assert first != other_index
+    assert first != other_seed

@@ -1,57 +1,70 @@
-"""The families of models that run, and how their files say what a `DecoderSpec` says.
+"""The families of models that run: what sets each apart, and what its files call its tensors.
 
-A family refuses by name whatever its metadata ask for that a spec cannot express; nothing
-is passed over in silence.
+A family is what a `DecoderSpec` can say of it and one table of names for each file format.
+How its numbers are read is in `gguf_spec` and `config_spec`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
 
-from headway.errors import ModelError, UnsupportedModel
-from headway.models.spec import AttentionKind, DecoderSpec, Rope
+__all__ = ["FAMILIES", "Family", "Layout"]
 
-__all__ = ["Family", "FAMILIES", "family_of", "read_spec"]
 
-Metadata = Mapping[str, object]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What a file calls a decoder's tensors, and how it stores them."""
+
+    model: Mapping[str, str]
+    """Field of `DecoderWeights` → tensor name."""
+    layer: Mapping[str, str]
+    """Field of `LayerWeights` → tensor name, after `layer_prefix`."""
+    layer_prefix: str
+    """With `{}` where the layer's number is."""
+    interleaved_rope: bool = False
+    """Rows of q and k lie for rotary pairs (2i, 2i + 1) instead of (i, i + head_dim/2)."""
+    norm_offset: float = 0.0
+    """What the weights of all norms lack in the file."""
+    no_weights: str | None = None
+    """Pattern of names of tensors that are no weights, being in the spec in another form."""
+
+    def layer_name(self, layer: int, field: str) -> str:
+        return self.layer_prefix.format(layer) + self.layer[field]
+
+    def is_no_weight(self, name: str) -> bool:
+        return self.no_weights is not None and fnmatchcase(name, self.no_weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One GGUF architecture: its metadata keys and the names of its tensors."""
+    """A kind of decoder. The traits are those of `DecoderSpec`."""
 
-    architecture: str
-    """`general.architecture`, also the prefix of the family's own keys."""
-    model_tensors: Mapping[str, str]
-    """Field of `DecoderWeights` → tensor name. `head` is absent where it is tied."""
-    layer_tensors: Mapping[str, str]
-    """Field of `LayerWeights` → tensor name within `blk.N.`."""
-    interleaved_rope: frozenset[str] = frozenset()
-    """Fields of `LayerWeights` whose rows GGUF stores for rotary pairs (2i, 2i + 1)."""
-    neutral: Mapping[str, object] = field(default_factory=dict)
-    """Own keys beyond those the spec takes → the one value that asks for nothing more."""
-
-    def layer_tensor_names(self, layer: int) -> dict[str, str]:
-        """Field of `LayerWeights` → full tensor name."""
-        return {name: f"blk.{layer}.{tensor}" for name, tensor in self.layer_tensors.items()}
-
-    def required_tensors(self, num_layers: int) -> Iterator[str]:
-        """Names of all tensors that the file must hold."""
-        yield from (name for key, name in self.model_tensors.items() if key != "head")
-        for layer in range(num_layers):
-            yield from self.layer_tensor_names(layer).values()
+    name: str
+    """GGUF's `general.architecture`, unless it has none of its own."""
+    class_name: str
+    """Of the model in Hugging Face's `architectures`."""
+    gguf: Layout | None
+    """None: in GGUF it goes by the name of another family."""
+    hugging_face: Layout
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    scaled_embedding: bool = False
+    """Tokens are embedded times the square root of the hidden size."""
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
 
 
-_LLAMA = Family(
-    architecture="llama",
-    model_tensors={
+_GGUF = Layout(
+    model={
         "embedding": "token_embd.weight",
         "final_norm": "output_norm.weight",
         "head": "output.weight",
     },
-    layer_tensors={
+    layer_prefix="blk.{}.",
+    layer={
         "attention_norm": "attn_norm.weight",
         "q": "attn_q.weight",
         "k": "attn_k.weight",
@@ -61,171 +74,94 @@ _LLAMA = Family(
         "gate": "ffn_gate.weight",
         "up": "ffn_up.weight",
         "down": "ffn_down.weight",
-    },
-    interleaved_rope=frozenset({"q", "k"}),
-    neutral={
-        "attention.causal": True,
-        "attention.sliding_window": 0,
-        "expert_count": 0,
-        "expert_used_count": 0,
-        "rope.scale_linear": 1.0,
-        "rope.scaling.factor": 1.0,
-        "rope.scaling.type": "none",
-        "tensor_data_layout": "Meta AI original pth",
+        "q_bias": "attn_q.bias",
+        "k_bias": "attn_k.bias",
+        "v_bias": "attn_v.bias",
+        "q_norm": "attn_q_norm.weight",
+        "k_norm": "attn_k_norm.weight",
+        "attention_post_norm": "post_attention_norm.weight",
+        "mlp_post_norm": "post_ffw_norm.weight",
     },
 )
-
-FAMILIES: Mapping[str, Family] = {family.architecture: family for family in (_LLAMA,)}
-
-_DEFAULT_ROPE_THETA = 10_000.0  # what GGUF means where `rope.freq_base` is absent
-_SPEC_KEYS = frozenset(
-    {
-        "attention.head_count",
-        "attention.head_count_kv",
-        "attention.key_length",
-        "attention.layer_norm_rms_epsilon",
-        "attention.value_length",
-        "block_count",
-        "context_length",
-        "embedding_length",
-        "feed_forward_length",
-        "rope.dimension_count",
-        "rope.freq_base",
-        "vocab_size",
-    }
+_GGUF_LLAMA = Layout(
+    model=_GGUF.model,
+    layer_prefix=_GGUF.layer_prefix,
+    layer=_GGUF.layer,
+    interleaved_rope=True,
+    no_weights="rope_freqs.weight",
+)
+_HF = Layout(
+    model={
+        "embedding": "model.embed_tokens.weight",
+        "final_norm": "model.norm.weight",
+        "head": "lm_head.weight",
+    },
+    layer_prefix="model.layers.{}.",
+    layer={
+        "attention_norm": "input_layernorm.weight",
+        "q": "self_attn.q_proj.weight",
+        "k": "self_attn.k_proj.weight",
+        "v": "self_attn.v_proj.weight",
+        "o": "self_attn.o_proj.weight",
+        "mlp_norm": "post_attention_layernorm.weight",
+        "gate": "mlp.gate_proj.weight",
+        "up": "mlp.up_proj.weight",
+        "down": "mlp.down_proj.weight",
+        "q_bias": "self_attn.q_proj.bias",
+        "k_bias": "self_attn.k_proj.bias",
+        "v_bias": "self_attn.v_proj.bias",
+        "q_norm": "self_attn.q_norm.weight",
+        "k_norm": "self_attn.k_norm.weight",
+    },
+    no_weights="model.layers.*.self_attn.rotary_emb.inv_freq",  # in some from before 2024
+)
+_HF_GEMMA = Layout(
+    model=_HF.model,
+    layer_prefix=_HF.layer_prefix,
+    layer={
+        **_HF.layer,
+        "attention_post_norm": "post_attention_layernorm.weight",
+        "mlp_norm": "pre_feedforward_layernorm.weight",
+        "mlp_post_norm": "post_feedforward_layernorm.weight",
+    },
+    norm_offset=1.0,
 )
 
-
-def family_of(metadata: Metadata) -> Family:
-    """The family that `general.architecture` names.
-
-    Raises:
-        ModelError: the key is missing or no string.
-        UnsupportedModel: no such family; the message lists those there are.
-    """
-    architecture = metadata.get("general.architecture")
-    if not isinstance(architecture, str):
-        raise ModelError(f"general.architecture must be a string, not {_shown(architecture)}")
-    family = FAMILIES.get(architecture)
-    if family is None:
-        raise UnsupportedModel(
-            f"general.architecture is {architecture!r}; those that work: {', '.join(FAMILIES)}"
-        )
-    return family
-
-
-def read_spec(metadata: Metadata) -> DecoderSpec:
-    """What the metadata of a GGUF file describe.
-
-    Raises:
-        ModelError: a key is missing, mistyped or contradicts another; the message names it.
-        UnsupportedModel: the model asks for something that a `DecoderSpec` cannot say.
-    """
-    family = family_of(metadata)
-    own = _Keys(metadata, f"{family.architecture}.")
-    own.refuse_unknown(family.neutral)
-    hidden_size = own.count("embedding_length")
-    num_heads = own.count("attention.head_count")
-    num_kv_heads = own.count("attention.head_count_kv", num_heads)
-    if num_heads % num_kv_heads:
-        raise own.error(
-            "attention.head_count_kv", f"{num_kv_heads} does not divide head_count {num_heads}"
-        )
-    head_dim = _head_dim(own, hidden_size, num_heads)
-    theta = own.positive("rope.freq_base", _DEFAULT_ROPE_THETA)
-    pairs = head_dim // 2
-    kind = AttentionKind(Rope(tuple(theta ** (-i / pairs) for i in range(pairs))))
-    return DecoderSpec(
-        architecture=family.architecture,
-        attention=(kind,) * own.count("block_count"),
-        hidden_size=hidden_size,
-        intermediate_size=own.count("feed_forward_length"),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        vocab_size=_vocab_size(own, metadata),
-        max_position=own.count("context_length"),
-        rms_norm_eps=own.positive("attention.layer_norm_rms_epsilon"),
-        attention_scale=head_dim**-0.5,
-    )
-
-
-class _Keys:
-    """Typed look-ups among the keys with one prefix."""
-
-    def __init__(self, metadata: Metadata, prefix: str) -> None:
-        self._metadata = metadata
-        self._prefix = prefix
-
-    def error(self, key: str, problem: str) -> ModelError:
-        return ModelError(f"{self._prefix}{key}: {problem}")
-
-    def unsupported(self, key: str, problem: str) -> UnsupportedModel:
-        return UnsupportedModel(f"{self._prefix}{key}: {problem}")
-
-    def count(self, key: str, default: int | None = None) -> int:
-        """A whole number ≥ 1."""
-        value = self._get(key, default)
-        if isinstance(value, tuple):
-            raise self.unsupported(key, "has a value per layer; one for all layers is needed")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(key, f"must be a whole number from 1, not {_shown(value)}")
-        return value
-
-    def positive(self, key: str, default: float | None = None) -> float:
-        """A finite number > 0."""
-        value = self._get(key, default)
-        if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
-            raise self.error(key, f"must be a finite float above 0, not {_shown(value)}")
-        return value
-
-    def refuse_unknown(self, neutral: Mapping[str, object]) -> None:
-        """Raises at a key that the spec does not take, unless its value asks for nothing."""
-        for name, value in self._metadata.items():
-            key = name.removeprefix(self._prefix)
-            if key == name or key in _SPEC_KEYS:
-                continue
-            if key not in neutral:
-                raise self.unsupported(key, f"{_shown(value)} is not supported")
-            if value != neutral[key]:
-                raise self.unsupported(
-                    key, f"{_shown(value)} is not supported (only {neutral[key]!r})"
-                )
-
-    def _get(self, key: str, default: object) -> object:
-        value = self._metadata.get(self._prefix + key, default)
-        if value is None:
-            raise self.error(key, "is missing from the metadata")
-        return value
-
-
-def _head_dim(own: _Keys, hidden_size: int, num_heads: int) -> int:
-    head_dim = own.count("attention.key_length", hidden_size // num_heads or None)
-    for key in ("attention.value_length", "rope.dimension_count"):
-        if own.count(key, head_dim) != head_dim:
-            raise own.unsupported(
-                key, f"{own.count(key)} is not the head's size ({head_dim}), which is needed"
-            )
-    if head_dim % 2:
-        raise own.unsupported("attention.key_length", f"the head's size {head_dim} is odd")
-    return head_dim
-
-
-def _vocab_size(own: _Keys, metadata: Metadata) -> int:
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, tuple) or not tokens:
-        raise ModelError(f"tokenizer.ggml.tokens must be an array, not {_shown(tokens)}")
-    vocab_size = own.count("vocab_size", len(tokens))
-    if vocab_size != len(tokens):
-        raise own.error(
-            "vocab_size", f"is {vocab_size}, and tokenizer.ggml.tokens holds {len(tokens)}"
-        )
-    return vocab_size
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "missing"
-    if isinstance(value, tuple):
-        return f"an array of {len(value)}"
-    return repr(value)
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        name="llama",
+        class_name="LlamaForCausalLM",
+        gguf=_GGUF_LLAMA,
+        hugging_face=_HF,
+    ),
+    Family(
+        name="mistral",
+        class_name="MistralForCausalLM",
+        gguf=None,
+        hugging_face=_HF,
+    ),
+    Family(
+        name="qwen2",
+        class_name="Qwen2ForCausalLM",
+        gguf=_GGUF,
+        hugging_face=_HF,
+        qkv_bias=True,
+    ),
+    Family(
+        name="qwen3",
+        class_name="Qwen3ForCausalLM",
+        gguf=_GGUF,
+        hugging_face=_HF,
+        qk_norm=True,
+    ),
+    Family(
+        name="gemma3",
+        class_name="Gemma3ForCausalLM",
+        gguf=_GGUF,
+        hugging_face=_HF_GEMMA,
+        activation="gelu_tanh",
+        scaled_embedding=True,
+        qk_norm=True,
+        post_norms=True,
+    ),
+)

@@ -18,13 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.errors import ModelError, UnsupportedModel
+from headway.models.tensors import TensorInfo
 
-__all__ = ["GGUFFile", "TensorInfo", "SUPPORTED_TYPES"]
+__all__ = ["GGUFFile", "SUPPORTED_TYPES"]
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _MAX_DIMS = 4
+_MAX_COUNT = 1 << 16
+"""Of tensors, and of metadata fields."""
+_MAX_KEY_CHARACTERS = 1000
+_MAX_STRING_BYTES = 4 << 20
+"""The longest strings there are, chat templates, have some ten thousand."""
+_MAX_ITEMS = 1 << 22
+"""Of all arrays together: three times those of the largest vocabularies."""
 
 _STRING, _ARRAY = 8, 9
 _SCALAR_CODES = {
@@ -56,19 +64,6 @@ _REFUSED_TYPES = {
 
 SUPPORTED_TYPES: tuple[str, ...] = tuple(name for name, _, _ in _TYPES.values())
 """Names of the tensor types that `GGUFFile.load` turns into float32."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """One tensor as it lies in the file."""
-
-    name: str
-    shape: tuple[int, ...]
-    """In NumPy order: a product's weight is [out, in]."""
-    type: str
-    """ggml type name, one of `SUPPORTED_TYPES`."""
-    data: npt.NDArray[np.uint8]
-    """[..., bytes per row], read-only, a view of the mapped file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +119,14 @@ class GGUFFile:
 class _Cursor:
     """Reads little-endian values one after another and never past the end."""
 
-    __slots__ = ("_data", "_path", "position")
+    __slots__ = ("_data", "_path", "num_items", "position")
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self._path = path
         self._data = data
         self.position = 0
+        self.num_items = 0
+        """Of the arrays so far."""
 
     def error(self, field: str, problem: str) -> ModelError:
         return ModelError(f"{self._path}: {field}: {problem}")
@@ -169,7 +166,13 @@ class _Cursor:
         return int.from_bytes(self.take(field, 8), "little")
 
     def string(self, field: str) -> str:
-        raw = self.take(field, self.uint64(field))
+        length = self.uint64(field)
+        self.check_room(field, length, 1)
+        if length > _MAX_STRING_BYTES:
+            raise self.unsupported(
+                field, f"is a string of {length} bytes; up to {_MAX_STRING_BYTES} are read"
+            )
+        raw = self.take(field, length)
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
@@ -195,6 +198,9 @@ def _read_header(cursor: _Cursor) -> tuple[int, int]:
     # dimensions 4, one dimension 8, type 4, offset 8.
     cursor.check_room("metadata count", num_fields, 13)
     cursor.check_room("tensor count", num_tensors, 32)
+    for field, count in {"tensor count": num_tensors, "metadata count": num_fields}.items():
+        if count > _MAX_COUNT:
+            raise cursor.unsupported(field, f"is {count}; up to {_MAX_COUNT} are read")
     return num_tensors, num_fields
 
 
@@ -202,6 +208,8 @@ def _read_metadata(cursor: _Cursor, count: int) -> dict[str, object]:
     metadata: dict[str, object] = {}
     for index in range(count):
         key = cursor.string(f"key of metadata field {index}")
+        if len(key) > _MAX_KEY_CHARACTERS:
+            raise cursor.error(f"key of metadata field {index}", f"has {len(key)} characters")
         if key in metadata:
             raise cursor.error(key, "is there twice")
         metadata[key] = _read_value(cursor, key, cursor.uint32(key))
@@ -223,11 +231,17 @@ def _read_array(cursor: _Cursor, key: str) -> tuple[object, ...]:
     count = cursor.uint64(key)
     if kind == _ARRAY:
         raise cursor.error(key, "is an array of arrays, which no model needs")
-    if kind in _SCALAR_CODES:
-        return cursor.scalars(key, _SCALAR_CODES[kind], count)
-    if kind != _STRING:
+    if kind != _STRING and kind not in _SCALAR_CODES:
         raise cursor.error(key, f"is an array of value type {kind}, which GGUF does not know")
-    cursor.check_room(key, count, 8)
+    code = _SCALAR_CODES.get(kind, "Q")  # of a string, its length
+    cursor.check_room(key, count, struct.calcsize(f"<{code}"))
+    cursor.num_items += count
+    if cursor.num_items > _MAX_ITEMS:
+        raise cursor.unsupported(
+            key, f"has {count} items; {_MAX_ITEMS} in all arrays together are read"
+        )
+    if kind != _STRING:
+        return cursor.scalars(key, code, count)
     return tuple(cursor.string(key) for _ in range(count))
 
 
@@ -236,13 +250,13 @@ def _read_tensors(
 ) -> dict[str, TensorInfo]:
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
-        raise cursor.error("general.alignment", f"is {alignment!r}, not a power of two")
+        raise cursor.error("general.alignment", f"is {alignment!r:.80}, not a power of two")
     headers = [_read_tensor_header(cursor, index) for index in range(count)]
     data_start = -(-cursor.position // alignment) * alignment
     tensors: dict[str, TensorInfo] = {}
     end = 0
     for header in sorted(headers, key=lambda header: header.offset):
-        field = f"tensor {header.name!r}"
+        field = f"tensor {header.name!r:.80}"
         if header.name in tensors:
             raise cursor.error(field, "is there twice")
         if header.offset % alignment:
@@ -274,7 +288,7 @@ class _TensorHeader:
 
 def _read_tensor_header(cursor: _Cursor, index: int) -> _TensorHeader:
     name = cursor.string(f"name of tensor {index}")
-    field = f"tensor {name!r}"
+    field = f"tensor {name!r:.80}"
     num_dims = cursor.uint32(field)
     if not 1 <= num_dims <= _MAX_DIMS:
         raise cursor.error(field, f"has {num_dims} dimensions; 1 to {_MAX_DIMS} are possible")

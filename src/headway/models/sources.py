@@ -1,8 +1,8 @@
-"""From what a user calls a model to a path: a path itself, or a known name from the cache.
+"""From what a user calls a model to a path: a path itself, a known name, or an id of the hub.
 
 A known model travels inside a package of Python's index. It is fetched once, with `pip`
 under the user's own configuration, checked, and kept in the cache; from then on no network
-is needed.
+is needed. For the hub's see `hub.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.errors import ModelError, ModelNotFound
+from headway.errors import InvalidConfig, ModelError, ModelNotFound
+from headway.models import hub
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -30,6 +31,7 @@ __all__ = [
     "cache_directory",
     "cached_models",
     "fetch",
+    "model_name",
     "pull",
     "resolve_model",
 ]
@@ -65,13 +67,19 @@ class PackagedModel:
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model file in the cache."""
+    """A model in Headway's cache or in the hub's."""
 
     name: str
     """What `resolve_model` knows it by; the file's stem where it was put there by hand."""
     path: Path
     size_bytes: int
-    is_default: bool
+    """Of the file, or of all that lies in the directory."""
+    revision: str | None = None
+    """What `resolve_model` must be told beside the name; None: nothing."""
+
+    @property
+    def is_default(self) -> bool:
+        return self.name == DEFAULT_MODEL
 
 
 _DEFAULT = PackagedModel(
@@ -88,6 +96,11 @@ _KNOWN = {model.name.lower(): model for model in (_DEFAULT,)}
 
 DEFAULT_MODEL: str = _DEFAULT.name
 """Name of the model that is used where none is given."""
+
+_CHOICES = (
+    "the path of a .gguf file or of a model's directory, org/name or org/name:Q4_K_M of the "
+    f"Hugging Face hub, or a name: {', '.join(model.name for model in _KNOWN.values())}"
+)
 
 
 def cache_directory(cache_dir: Path | None = None) -> Path:
@@ -106,27 +119,36 @@ def resolve_model(
     *,
     cache_dir: Path | None = None,
     progress: Progress | None = None,
+    revision: str | None = None,
+    local_files_only: bool = False,
 ) -> Path:
     """The path of what `model` names; None is the default model.
 
-    Known names are matched whatever their case, and fetched when they are not in the cache.
+    In this order: an existing path; a known name, whatever its case; the stem of a file that
+    was put into the cache by hand; an id of the hub, `org/name` or `org/name:Q4_K_M`. What is
+    not cached is fetched, unless `local_files_only`. `revision` is a branch, tag or commit of
+    the hub.
 
     Raises:
-        ModelNotFound: neither a known name nor an existing path.
-        ModelError: a known model is not in the cache and cannot be fetched.
+        ModelNotFound: it is none of these, or not there.
+        ModelError: it is not in the cache and cannot be fetched.
+        InvalidConfig: `revision` for what does not come from the hub.
     """
-    if model is None or model.lower() in _KNOWN:
-        return pull(model or DEFAULT_MODEL, cache_dir=cache_dir, progress=progress)
-    path = Path(model).expanduser()
+    name = DEFAULT_MODEL if model is None else model
+    path = Path(name).expanduser()
     if model and path.exists():
+        _refuse_revision(revision, model)
         return path
-    cached = {item.name: item.path for item in cached_models(cache_dir)}
-    if model in cached:
-        return cached[model]
-    raise ModelNotFound(
-        f"{model!r} is neither a file or directory nor a known model; what works is the path "
-        f"of a .gguf file, of a directory that holds one, or a name: {_known_names()}"
-    )
+    by_hand = {item.name: item.path for item in _own_models(cache_dir)}
+    if name in by_hand and name.lower() not in _KNOWN:
+        _refuse_revision(revision, name)
+        return by_hand[name]
+    if not local_files_only:
+        return pull(name, cache_dir=cache_dir, progress=progress, revision=revision)
+    if name.lower() in _KNOWN:
+        _refuse_revision(revision, name)
+        return _cached_package(_KNOWN[name.lower()], cache_dir)
+    return hub.find(_hub_id(name), revision=revision, cache_dir=_hub_directory(cache_dir))
 
 
 def pull(
@@ -134,19 +156,28 @@ def pull(
     *,
     cache_dir: Path | None = None,
     progress: Progress | None = None,
+    revision: str | None = None,
     verify: bool = False,
 ) -> Path:
-    """The path of a known model in the cache, fetched if it is not there.
+    """The path of a known model or one of the hub in the cache, fetched if it is not there.
 
-    `verify` reads a cached file whole, and fetches it again if it is damaged.
+    `verify` reads a known model's cached file whole, and fetches it again if it is damaged
+    (the hub's client checks what it fetches, when it does).
 
     Raises:
-        ModelNotFound: the name is not known.
+        ModelNotFound: there is no such model.
         ModelError: it cannot be fetched; the message says what to do by hand.
+        InvalidConfig: `revision` for what does not come from the hub.
     """
     model = _KNOWN.get(name.lower())
     if model is None:
-        raise ModelNotFound(f"{name!r} is not a known model; those known: {_known_names()}")
+        return hub.fetch(
+            _hub_id(name),
+            revision=revision,
+            cache_dir=_hub_directory(cache_dir),
+            progress=progress or _silent,
+        )
+    _refuse_revision(revision, name)
     directory = _models_directory(cache_dir)
     cached = directory / model.file_name
     if verify and cached.is_file() and _sha256(cached) != model.sha256:
@@ -155,13 +186,20 @@ def pull(
 
 
 def cached_models(cache_dir: Path | None = None) -> list[CachedModel]:
-    """The model files in the cache, by name."""
-    names = {model.file_name: model.name for model in _KNOWN.values()}
-    found = []
-    for path in _models_directory(cache_dir).glob("*.gguf"):
-        name = names.get(path.name, path.stem)
-        found.append(CachedModel(name, path, path.stat().st_size, name == DEFAULT_MODEL))
-    return sorted(found, key=lambda model: model.name.lower())
+    """The models in the cache and in the hub's, by name, whether they would run or not."""
+    found = [
+        CachedModel(str(item.id), item.path, _size_bytes(item.path), item.revision)
+        for item in hub.cached_hub_models(_hub_directory(cache_dir))
+    ]
+    return sorted([*_own_models(cache_dir), *found], key=lambda model: model.name.lower())
+
+
+def model_name(path: Path) -> str:
+    """What to call the model at `path`: `org/name` for a snapshot from the hub, else a file's
+    stem or a directory's name."""
+    if path.is_dir():
+        return hub.repo_of(path.resolve()) or path.resolve().name
+    return path.stem
 
 
 def fetch(model: PackagedModel, directory: Path, progress: Progress) -> Path:
@@ -267,8 +305,45 @@ def _models_directory(cache_dir: Path | None) -> Path:
     return cache_directory(cache_dir) / "models"
 
 
-def _known_names() -> str:
-    return ", ".join(model.name for model in _KNOWN.values())
+def _hub_directory(cache_dir: Path | None) -> Path | None:
+    """Where the hub's models are kept: its own cache (None), unless a place was asked for."""
+    asked = cache_dir is not None or "HEADWAY_CACHE_DIR" in os.environ
+    return cache_directory(cache_dir) / "hub" if asked else None
+
+
+def _own_models(cache_dir: Path | None) -> list[CachedModel]:
+    names = {model.file_name: model.name for model in _KNOWN.values()}
+    return [
+        CachedModel(names.get(path.name, path.stem), path, path.stat().st_size)
+        for path in _models_directory(cache_dir).glob("*.gguf")
+        if path.is_file()
+    ]
+
+
+def _cached_package(model: PackagedModel, cache_dir: Path | None) -> Path:
+    path = _models_directory(cache_dir) / model.file_name
+    if not path.is_file():
+        raise ModelNotFound(f"{model.name} is not in {path.parent}; `headway pull` fetches it")
+    return path
+
+
+def _hub_id(name: str) -> hub.HubId:
+    hub_id = hub.HubId.parse(name)
+    if hub_id is None:
+        raise ModelNotFound(
+            f"{name!r} is neither a file nor a known model; what works is {_CHOICES}"
+        )
+    return hub_id
+
+
+def _refuse_revision(revision: str | None, model: str) -> None:
+    if revision is not None:
+        raise InvalidConfig("revision", f"is for models from the hub, and {model} is none")
+
+
+def _size_bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _mb(num_bytes: int) -> str:

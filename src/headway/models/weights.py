@@ -1,181 +1,193 @@
-"""Opens a model file, and turns its tensors into a decoder's float32 weights."""
+"""A model on disk, whatever its format: all that the rest of the house sees of one."""
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from headway.errors import ModelError, ModelNotFound, UnsupportedModel
-from headway.models.families import Family, family_of, read_spec
+from headway.models.config_spec import config_family, is_tied, read_config_spec
+from headway.models.directory import holds_safetensors, open_directory
+from headway.models.families import Layout
+from headway.models.fields import shown
 from headway.models.gguf import GGUFFile
-from headway.models.spec import DecoderSpec, DecoderWeights, LayerWeights
+from headway.models.gguf_spec import gguf_family, read_gguf_spec
+from headway.models.loading import check_tensors, load_weights
+from headway.models.sizes import MAX_HEAD_DIM
+from headway.models.spec import DecoderSpec, DecoderWeights
+from headway.models.tensors import TensorFile, num_elements
+from headway.text.tokenizer import Tokenizer
 
-__all__ = ["ModelFile", "load_weights", "open_model"]
-
-Array = npt.NDArray[np.float32]
-
-_MAX_THREADS = 8
-_MOST_NAMES_SHOWN = 4
+__all__ = ["ModelFile", "open_model"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
     """A model whose metadata were read and checked; its weights are still on disk."""
 
     path: Path
+    """Of the GGUF file, or of the directory."""
     name: str
-    """The file's name without its suffix."""
+    """The file's name without its suffix, or the directory's."""
+    format: Literal["GGUF", "safetensors"]
     spec: DecoderSpec
     metadata: Mapping[str, object]
-    """As in the file; the tokenizer and the chat template are built from it."""
-    size_bytes: int
-    _file: GGUFFile
+    """GGUF's fields, or those of `config.json`."""
+    chat_template: str | None
+    """Its source."""
+    eos_token_ids: tuple[int, ...]
+    """Tokens that end a generation, beside those that the tokenizer knows."""
+    sampling_defaults: Mapping[str, float | int]
+    """What the model's makers advise, by field of `SamplingParams`; 0 as temperature: greedy."""
+    _file: TensorFile
+    _layout: Layout
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the files with the weights."""
+        return self._file.size_bytes
 
     @property
     def num_parameters(self) -> int:
         """All weights; a head that is tied to the embedding has none of its own."""
-        return sum(math.prod(tensor.shape) for tensor in self._file.tensors.values())
+        return sum(self._elements_by_type().values())
+
+    @property
+    def precision(self) -> str:
+        """The type that holds most of the weights, e.g. `Q4_1` or `BF16`."""
+        return self._elements_by_type().most_common(1)[0][0]
 
     def load_weights(self) -> DecoderWeights:
-        """See `load_weights`; the file's tensors were checked when it was opened."""
-        return load_weights(self._file, self.spec)
+        """In float32; the layers are loaded as they are taken."""
+        return load_weights(self._file, self.spec, self._layout)
+
+    def tokenizer(self) -> Tokenizer:
+        """Raises `ModelError` naming the file and what is wrong in it."""
+        if self.format == "safetensors":
+            return Tokenizer.from_directory(self.path, vocab_size=self.spec.vocab_size)
+        try:
+            return Tokenizer.from_gguf(self.metadata)
+        except ModelError as error:
+            raise type(error)(f"{self.path}: {error}") from error
+
+    def _elements_by_type(self) -> Counter[str]:
+        elements: Counter[str] = Counter()
+        for name, tensor in self._file.tensors.items():
+            if not self._layout.is_no_weight(name):
+                elements[tensor.type] += num_elements(tensor)
+        return elements
 
 
 def open_model(path: Path | str) -> ModelFile:
-    """Opens a GGUF file, or the one GGUF file of a directory.
+    """Opens a GGUF file, a directory with one, or a Hugging Face directory with safetensors.
+
+    Reads headers only, and checks that every tensor is there in its shape and none is left
+    over. Of a directory that has both, the safetensors are taken: they and its other files
+    are one model, and a GGUF file can be named by its own path.
 
     Raises:
         ModelNotFound: there is nothing at `path`.
-        ModelError: the file is damaged, or a directory holds none or several models.
+        ModelError: a file is damaged, or a directory holds none or several models.
         UnsupportedModel: the model is of a kind that this version does not run.
     """
-    path = _model_file(Path(path))
+    path = Path(path)
+    if not path.exists():
+        raise ModelNotFound(f"{path}: no such file or directory")
+    if path.is_dir():
+        return _open_safetensors(path) if holds_safetensors(path) else _open_gguf(_only_gguf(path))
+    if path.suffix in (".safetensors", ".bin", ".pt", ".pth", ".json"):
+        raise UnsupportedModel(
+            f"{path}: what works is a .gguf file, or the directory with config.json and safetensors"
+        )
+    return _open_gguf(path)
+
+
+def _open_gguf(path: Path) -> ModelFile:
     file = GGUFFile.open(path)
     try:
         if file.metadata.get("split.count", 1) not in (0, 1):
             raise UnsupportedModel("split.count: models split over several files do not work yet")
-        spec = read_spec(file.metadata)
-        _check_tensors(file, spec)
+        layout = gguf_family(file.metadata).gguf
+        assert layout is not None
+        spec = read_gguf_spec(
+            file.metadata, num_tensors=len(file.tensors), rope_divisors=_rope_divisors(file, layout)
+        )
+        check_tensors(file.tensors, spec, layout, tied=True)
+        template = file.metadata.get("tokenizer.chat_template")
+        if template is not None and not isinstance(template, str):
+            raise ModelError(f"tokenizer.chat_template: is {shown(template)}, not a string")
     except ModelError as error:
         raise type(error)(f"{path}: {error}") from error
-    return ModelFile(path, path.stem, spec, file.metadata, file.size_bytes, file)
-
-
-def load_weights(file: GGUFFile, spec: DecoderSpec) -> DecoderWeights:
-    """Every tensor of the decoder as float32, by canonical name.
-
-    Tensors are dequantised on threads. The head is the embedding itself where the file has
-    no `output.weight`. Rows of q and k come out for rotary embedding over halves of a head.
-
-    Raises `ModelError` naming the tensor when one is missing or of another shape than
-    `spec` says, `UnsupportedModel` when there is one that the family does not know.
-    """
-    _check_tensors(file, spec)
-    family = family_of(file.metadata)
-    threads = max(1, min(_MAX_THREADS, os.cpu_count() or 1))
-    with ThreadPoolExecutor(threads, "load-weights") as pool:
-        model = {
-            key: pool.submit(file.load, name)
-            for key, name in family.model_tensors.items()
-            if name in file.tensors
-        }
-        layers = [
-            {
-                key: pool.submit(_load_layer_tensor, file, spec, family, key, name)
-                for key, name in family.layer_tensor_names(layer).items()
-            }
-            for layer in range(spec.num_layers)
-        ]
-    embedding = model["embedding"].result()
-    return DecoderWeights(
-        embedding=embedding,
-        layers=tuple(
-            LayerWeights(**{key: future.result() for key, future in layer.items()})
-            for layer in layers
-        ),
-        final_norm=model["final_norm"].result(),
-        head=model["head"].result() if "head" in model else embedding,
+    return ModelFile(
+        path=path,
+        name=path.stem,
+        format="GGUF",
+        spec=spec,
+        metadata=file.metadata,
+        chat_template=template,
+        eos_token_ids=(),
+        sampling_defaults={},
+        _file=file,
+        _layout=layout,
     )
 
 
-def _model_file(path: Path) -> Path:
-    if not path.exists():
-        raise ModelNotFound(f"{path}: no such file or directory")
-    if not path.is_dir():
-        return path
-    files = sorted(path.glob("*.gguf"))
+def _open_safetensors(path: Path) -> ModelFile:
+    directory = open_directory(path)
+    try:
+        layout = config_family(directory.config).hugging_face
+        spec = read_config_spec(directory.config, num_tensors=len(directory.tensors.tensors))
+    except ModelError as error:
+        raise type(error)(f"{path / 'config.json'}: {error}") from error
+    try:
+        for token in directory.eos_token_ids:
+            if token >= spec.vocab_size:
+                raise ModelError(f"eos_token_id: {token} is outside the vocabulary")
+        check_tensors(directory.tensors.tensors, spec, layout, tied=is_tied(directory.config))
+    except ModelError as error:
+        raise type(error)(f"{path}: {error}") from error
+    return ModelFile(
+        path=path,
+        name=path.resolve().name,
+        format="safetensors",
+        spec=spec,
+        metadata=directory.config,
+        chat_template=directory.chat_template,
+        eos_token_ids=directory.eos_token_ids,
+        sampling_defaults=directory.sampling_defaults,
+        _file=directory.tensors,
+        _layout=layout,
+    )
+
+
+def _only_gguf(directory: Path) -> Path:
+    files = sorted(directory.glob("*.gguf"))
     if len(files) == 1:
         return files[0]
     if files:
         names = ", ".join(file.name for file in files)
-        raise ModelError(f"{path}: holds several models, name one of them: {names}")
-    if any(path.glob("*.safetensors")):
-        raise UnsupportedModel(f"{path}: safetensors models do not work yet; a .gguf file does")
-    raise ModelError(f"{path}: holds no .gguf file")
+        raise ModelError(f"{directory}: holds several models, name one of them: {names}")
+    if pickles := sorted(directory.glob("*.bin")):
+        raise UnsupportedModel(
+            f"{directory}: {pickles[0].name} is a pickle, which can run code and is never read; "
+            "what works is safetensors or GGUF"
+        )
+    raise ModelError(f"{directory}: holds neither a .gguf file nor safetensors")
 
 
-def _load_layer_tensor(
-    file: GGUFFile, spec: DecoderSpec, family: Family, key: str, name: str
-) -> Array:
-    weight = file.load(name)
-    if key not in family.interleaved_rope:
-        return weight
-    # Row (head, i, half) of the file is row (head, half, i) of the spec.
-    pairs = weight.reshape(-1, spec.head_dim // 2, 2, spec.hidden_size)
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
-
-
-def _check_tensors(file: GGUFFile, spec: DecoderSpec) -> None:
-    """Raises unless the file holds exactly the decoder's tensors in the spec's shapes."""
-    family = family_of(file.metadata)
-    # Taken lazily: a damaged file may announce any number of layers.
-    required = family.required_tensors(spec.num_layers)
-    absent = (name for name in required if name not in file.tensors)
-    if missing := list(islice(absent, _MOST_NAMES_SHOWN)):
-        raise ModelError(f"tensors are missing: {', '.join(missing)} (perhaps more)")
-    expected = {
-        name: _MODEL_SHAPES[key](spec)
-        for key, name in family.model_tensors.items()
-        if name in file.tensors
-    }
-    for layer in range(spec.num_layers):
-        for key, name in family.layer_tensor_names(layer).items():
-            expected[name] = _LAYER_SHAPES[key](spec)
-    for name, tensor in file.tensors.items():
-        if name not in expected:
-            raise UnsupportedModel(
-                f"tensor {name!r}: not supported in the {family.architecture} family"
-            )
-        if tensor.shape != expected[name]:
-            raise ModelError(
-                f"tensor {name!r}: the metadata make its shape {list(expected[name])}, "
-                f"the file has {list(tensor.shape)}"
-            )
-
-
-_Shape = Callable[[DecoderSpec], tuple[int, ...]]
-
-_MODEL_SHAPES: dict[str, _Shape] = {
-    "embedding": lambda spec: (spec.vocab_size, spec.hidden_size),
-    "final_norm": lambda spec: (spec.hidden_size,),
-    "head": lambda spec: (spec.vocab_size, spec.hidden_size),
-}
-_LAYER_SHAPES: dict[str, _Shape] = {
-    "attention_norm": lambda spec: (spec.hidden_size,),
-    "q": lambda spec: (spec.num_heads * spec.head_dim, spec.hidden_size),
-    "k": lambda spec: (spec.num_kv_heads * spec.head_dim, spec.hidden_size),
-    "v": lambda spec: (spec.num_kv_heads * spec.head_dim, spec.hidden_size),
-    "o": lambda spec: (spec.hidden_size, spec.num_heads * spec.head_dim),
-    "mlp_norm": lambda spec: (spec.hidden_size,),
-    "gate": lambda spec: (spec.intermediate_size, spec.hidden_size),
-    "up": lambda spec: (spec.intermediate_size, spec.hidden_size),
-    "down": lambda spec: (spec.hidden_size, spec.intermediate_size),
-}
+def _rope_divisors(file: GGUFFile, layout: Layout) -> tuple[float, ...] | None:
+    name = layout.no_weights
+    if name is None or name not in file.tensors:
+        return None
+    shape = file.tensors[name].shape
+    if len(shape) != 1 or shape[0] > MAX_HEAD_DIM // 2:
+        raise ModelError(f"tensor {name!r}: has shape {list(shape)}, and a row is needed")
+    values = file.load(name)
+    if not np.all(np.isfinite(values) & (values > 0)):
+        raise ModelError(f"tensor {name!r}: must hold finite numbers above 0")
+    return tuple(values.tolist())

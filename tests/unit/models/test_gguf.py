@@ -68,26 +68,62 @@ def test_refused_types_are_called_by_their_name(number: int) -> None:
     assert gguf.GGMLQuantizationType(number).name == ours._REFUSED_TYPES[number]
 
 
-@pytest.mark.parametrize("name", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+QUANTISABLE = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+SCALES_AT = {
+    "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
+    "IQ4_NL": (0,),
+}  # fmt: skip
+"""Offsets of the float16 scales in a block; `gguf` can dequantise these types only."""
+
+
+def packed_tensor(name: str) -> np.ndarray:
+    """[3, bytes per row of 512] of any values: quantised ones, or random bits with sane scales."""
+    kind = gguf.GGMLQuantizationType[name]
+    rng = np.random.default_rng(kind.value)
+    if name in QUANTISABLE:
+        values = rng.normal(0, 0.1, (3, 512)).astype(np.float32)
+        return np.ascontiguousarray(gguf.quantize(values, kind)).view(np.uint8).reshape(3, -1)
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    blocks = rng.integers(0, 256, (3, 512 // block, block_bytes), np.uint8)
+    for offset in SCALES_AT[name]:
+        scales = rng.normal(0, 0.1, (3, 512 // block, 1)).astype(np.float16)
+        blocks[..., offset : offset + 2] = scales.view(np.uint8)
+    return blocks.reshape(3, -1)
+
+
+@pytest.mark.parametrize("name", SUPPORTED_TYPES)
+def test_a_tensor_of_every_type_loads_as_the_gguf_package_dequantises_it(
+    tmp_path: Path, name: str
+) -> None:
+    assert {*QUANTISABLE, *SCALES_AT} == set(SUPPORTED_TYPES)
+    kind = gguf.GGMLQuantizationType[name]
+    packed = packed_tensor(name)
+    before = packed_tensor("F32")  # so that the tensor does not begin at 0
+    data = raw_gguf(
+        tensors=(
+            tensor("v", (3, 512)),
+            tensor("w", (3, 512), kind.value, offset=before.nbytes),
+        ),
+        data=before.tobytes() + packed.tobytes(),
+    )
+    file = GGUFFile.open(write(tmp_path, data))
+    loaded = file.load("w")
+    expected = gguf.dequantize(packed, kind).reshape(3, 512)
+    assert (loaded.dtype, file.tensors["w"].type) == (np.float32, name)
+    assert np.isfinite(expected).all()
+    assert len(np.unique(expected)) > 30
+    np.testing.assert_array_equal(loaded, expected)
+
+
+@pytest.mark.parametrize("name", QUANTISABLE)
 def test_a_quantised_tensor_loads_close_to_what_was_quantised(tmp_path: Path, name: str) -> None:
     kind = gguf.GGMLQuantizationType[name]
-    values = np.random.default_rng(1).uniform(-1, 1, (5, 64)).astype(np.float32)
-    packed = np.ascontiguousarray(gguf.quantize(values, kind)).view(np.uint8)
-    data = raw_gguf(tensors=(tensor("w", (5, 64), kind.value),), data=packed.tobytes())
-    loaded = GGUFFile.open(write(tmp_path, data)).load("w")
-    assert loaded.dtype == np.float32
-    np.testing.assert_allclose(loaded, values, atol=0.14 if "4" in name else 0.07)
-
-
-@pytest.mark.parametrize("name", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"])
-def test_a_tensor_of_zero_bytes_loads_in_its_shape(tmp_path: Path, name: str) -> None:
-    kind = gguf.GGMLQuantizationType[name]
-    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-    packed = bytes(3 * 512 // block * block_bytes)
-    data = raw_gguf(tensors=(tensor("w", (3, 512), kind.value),), data=packed)
-    np.testing.assert_array_equal(
-        GGUFFile.open(write(tmp_path, data)).load("w"), np.zeros((3, 512), np.float32)
+    values = np.random.default_rng(kind.value).normal(0, 0.1, (3, 512)).astype(np.float32)
+    data = raw_gguf(
+        tensors=(tensor("w", (3, 512), kind.value),), data=packed_tensor(name).tobytes()
     )
+    loaded = GGUFFile.open(write(tmp_path, data)).load("w")
+    np.testing.assert_allclose(loaded, values, atol=0.04 if "4" in name else 0.02)
 
 
 def test_tensor_bytes_are_a_read_only_view_and_loaded_values_are_not(tmp_path: Path) -> None:
@@ -222,6 +258,18 @@ def test_a_broken_file_is_refused_by_file_and_field(tmp_path: Path, name: str) -
         (raw_gguf(version=3 << 24), "version: is 3, big-endian"),
         (raw_gguf(tensors=(tensor("w", (8,), 16),)), "'w': has type IQ2_XXS; those that .*Q6_K"),
         (raw_gguf(tensors=(tensor("w", (8,), 77),)), "'w': has type 77; those that work"),
+        (
+            raw_gguf(fields=(field("k", STRING, string(bytes((4 << 20) + 1))),)),
+            "k: is a string of 4194305 bytes; up to 4194304",
+        ),
+        (
+            raw_gguf(fields=(field("k", ARRAY, struct.pack("<IQ", 0, 1 << 23) + bytes(1 << 23)),)),
+            "k: has 8388608 items; 4194304 in all arrays",
+        ),
+        (
+            raw_gguf(fields=(bytes(13 << 17),), num_fields=1 << 17),
+            "metadata count: is 131072; up to 65536",
+        ),
     ],
 )
 def test_what_is_sound_and_not_read_here_is_refused_by_name(

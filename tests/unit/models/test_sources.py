@@ -233,14 +233,14 @@ def test_verifying_fetches_a_damaged_file_anew(
     assert pull("tiny", cache_dir=tmp_path, verify=True).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("name", ["org/model", "./absent.gguf", ""])
+@pytest.mark.parametrize("name", ["nope", "./absent.gguf", "models/absent.gguf", ""])
 def test_anything_else_is_not_found_and_says_what_works(name: str) -> None:
     with pytest.raises(ModelNotFound, match=f"{name}.*path.*SmolLM2-135M-Instruct"):
         resolve_model(name)
 
 
 def test_pulling_an_unknown_name_lists_those_known() -> None:
-    with pytest.raises(ModelNotFound, match=r"'nope' is not a known model.*SmolLM2-135M-Instruct"):
+    with pytest.raises(ModelNotFound, match=r"'nope' is neither a file.*SmolLM2-135M-Instruct"):
         pull("nope")
 
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import InvalidRequest, ModelError, UnsupportedModel
+from headway.text.byte_level import PRE_TOKENIZERS
 from headway.text.tokenizer import Tokenizer
 from unit.text.vocabulary import (
     ALPHABET,
@@ -24,14 +25,17 @@ from unit.text.vocabulary import (
 )
 
 TOKENIZER = small_tokenizer()
-TOKENIZERS = {pre: small_tokenizer(pre=pre) for pre in ("gpt-2", "smollm", "llama-bpe", "default")}
+TOKENIZERS = {pre: small_tokenizer(pre=pre) for pre in PRE_TOKENIZERS}
 PIECES = st.lists(
-    st.one_of(st.text(), st.sampled_from([BOS, EOS, USER, "hello", " hello", "é", "12", "\n\n"]))
+    st.one_of(
+        st.text(), st.sampled_from([BOS, EOS, UNKNOWN, USER, "hello", " hello", "é", "12", "\n\n"])
+    )
 ).map("".join)
 
 
+@settings(deadline=None)
 @given(PIECES)
-@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe", "default"])
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 def test_the_bytes_of_the_tokens_are_the_bytes_of_the_text(pre: str, text: str) -> None:
     tokenizer = TOKENIZERS[pre]
     ids = tokenizer.encode(text)
@@ -49,23 +53,36 @@ def test_merges_join_within_a_word_and_take_the_space_before_it() -> None:
     assert TOKENIZER.encode("hello hello") == [token("hello"), token("Ġhello")]
 
 
-def test_smollm_takes_digits_one_by_one_and_gpt2_does_not() -> None:
-    assert TOKENIZERS["gpt-2"].encode("12") == [token("12")]
-    assert TOKENIZERS["smollm"].encode("12") == [token("1"), token("2")]
-
-
-def test_whole_words_pass_over_merges_with_llama_bpe_only() -> None:
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+def test_which_pre_tokenizers_take_whole_words(pre: str) -> None:
     merges = tuple(m for m in MERGES if m not in ("hell o", "Ġ hello"))
-    assert small_tokenizer(pre="llama-bpe", merges=merges).encode("hello") == [token("hello")]
-    assert small_tokenizer(pre="gpt-2", merges=merges).encode("hello") == [
-        token("hell"),
-        token("o"),
-    ]
+    whole = small_tokenizer(pre=pre, merges=merges).encode("hello") == [token("hello")]
+    assert whole is (pre in ("llama-bpe", "llama3", "llama-v3", "tekken"))
 
 
-def test_special_tokens_are_recognised_in_text_and_unknown_is_not() -> None:
-    assert TOKENIZER.encode(f"a{EOS}{USER}b") == [token("a"), token(EOS), token(USER), token("b")]
-    assert token(UNKNOWN) not in TOKENIZER.encode(UNKNOWN)
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+def test_which_pre_tokenizers_take_digits_one_by_one(pre: str) -> None:
+    one_by_one = TOKENIZERS[pre].encode("12") == [token("1"), token("2")]
+    assert one_by_one is (pre in ("smollm", "qwen2", "deepseek-r1-qwen", "tekken"))
+
+
+def test_tekken_cuts_where_a_capital_begins_and_keeps_marks_with_their_letter() -> None:
+    merges = (*MERGES, "o H", "Ì ģ", "e Ìģ")
+    tokens = (*TOKENS, "oH", "Ìģ", "eÌģ")
+    changes = {"merges": merges, "tokens": tokens, "token_type": (*TYPES, 1, 1, 1)}
+    texts = {
+        pre: [small_tokenizer(pre=pre, **changes).encode(text) for text in ("oH", "e\u0301")]
+        for pre in ("tekken", "qwen2")
+    }
+    assert texts["tekken"] == [[token("o"), token("H")], [len(TOKENS) + 2]]
+    assert texts["qwen2"] == [[len(TOKENS)], [token("e"), len(TOKENS) + 1]]
+
+
+def test_special_tokens_are_recognised_in_text() -> None:
+    marks = (EOS, USER, UNKNOWN)
+    assert TOKENIZER.encode("a".join(marks)) == [
+        token(EOS), token("a"), token(USER), token("a"), token(UNKNOWN)
+    ]  # fmt: skip
 
 
 def test_decoding_skips_special_tokens_only_when_asked_to() -> None:
@@ -77,6 +94,18 @@ def test_decoding_skips_special_tokens_only_when_asked_to() -> None:
 def test_control_and_unknown_tokens_are_special_and_user_defined_ones_are_not() -> None:
     special = {i for i in range(TOKENIZER.vocab_size) if TOKENIZER.is_special(i)}
     assert special == {token(BOS), token(EOS), token(EOT), token(UNKNOWN)}
+
+
+def test_a_byte_token_stands_for_its_byte() -> None:
+    tokenizer = small_tokenizer(tokens=(*TOKENS, "<0xFF>"), token_type=(*TYPES, 6))
+    assert tokenizer.token_bytes(len(TOKENS)) == b"\xff"
+
+
+def test_empty_tokens_are_gaps_and_may_be_many() -> None:
+    tokenizer = small_tokenizer(tokens=(*TOKENS, "", ""), token_type=(*TYPES, 1, 3))
+    assert tokenizer.vocab_size == len(TOKENS) + 2
+    assert tokenizer.decode([len(TOKENS), token("a"), len(TOKENS) + 1]) == "a"
+    assert tokenizer.encode("hello") == [token("hello")]
 
 
 def test_bytes_that_are_no_utf8_decode_to_the_replacement_character() -> None:
@@ -116,6 +145,26 @@ def test_ends_are_eos_then_end_of_turn_and_of_message_each_once() -> None:
     tokenizer = small_tokenizer(eot_token_id=token(EOT), eom_token_id=token(EOS))
     assert tokenizer.eos_token_ids == (token(EOS), token(EOT))
     assert (tokenizer.bos_token, tokenizer.eos_token) == (BOS, EOS)
+
+
+@pytest.mark.parametrize("mark", ["<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>"])
+def test_what_ends_a_turn_is_an_end_though_the_file_names_only_eos(mark: str) -> None:
+    tokens = (*TOKENS, mark)
+    control = small_tokenizer(tokens=tokens, token_type=(*TYPES, 3))
+    assert control.eos_token_ids == (token(EOS), len(TOKENS))
+    text = small_tokenizer(tokens=tokens, token_type=(*TYPES, 1))
+    assert text.eos_token_ids == (token(EOS),)
+
+
+def test_a_bos_whose_text_is_no_name_of_a_template_is_added_all_the_same() -> None:
+    for mark in ("$A", "<a:1>", "b c", "🙂"):
+        tokenizer = small_tokenizer(
+            tokens=(*TOKENS, mark),
+            token_type=(*TYPES, 3),
+            bos_token_id=len(TOKENS),
+            add_bos_token=True,
+        )
+        assert tokenizer.encode("a") == [len(TOKENS), token("a")]
 
 
 def test_a_model_may_have_neither_bos_nor_eos() -> None:
@@ -165,6 +214,8 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("tokens", "abc", "must be tuple, not 'abc'"),
         ("tokens", ("a", 1), "item 1 must be str, not 1"),
         ("token_type", TYPES[1:], f"holds {len(TYPES) - 1} types for {len(TYPES)} tokens"),
+        ("tokens", (*TOKENS[:-1], "a"), f"'a' is item {token('a')} and {len(TOKENS) - 1}"),
+        ("token_type", (7, *TYPES[1:]), "holds 7; 0 to 6 are known"),
         ("token_type", ("x",) * len(TYPES), "item 0 must be int, not 'x'"),
         ("add_bos_token", 1, "must be bool, not 1"),
         ("bos_token_id", True, "must be int, not True"),
@@ -191,9 +242,11 @@ def test_a_merge_of_what_is_no_token_is_an_error(merge: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("model", "llama", "is 'llama'; 'gpt2'"),
-        ("pre", "qwen2", "is 'qwen2'; those that work: gpt-2, smollm, llama-bpe, default"),
+        ("model", "bert", "is 'bert'; those that work: 'gpt2' .*, 'llama'"),
+        ("pre", "qwen35", "is 'qwen35'; those that work: gpt-2, smollm, llama-bpe, .*default"),
         ("add_eos_token", True, "an end after every prompt"),
+        ("add_sep_token", True, "a separator after every prompt"),
+        ("remove_extra_whitespaces", True, "dropping spaces"),
     ],
 )
 def test_what_this_version_does_not_do_is_refused_by_name(
