@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headway.core.acceptance import Door
@@ -37,10 +37,13 @@ class Driver:
     max_reqs: int | None = None
     max_tokens: int | None = None
     vocab_size: int = VOCAB
+    max_logprobs: int = -1
     now: float = 0.0
     records: list[StepRecord] = field(default_factory=list)
     ended: list[RequestRecord] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    """Prompt tokens whose log-probabilities came, as they came."""
     requests: dict[str, Request] = field(default_factory=dict)
     prompts: dict[str, list[int]] = field(default_factory=dict)
 
@@ -57,6 +60,7 @@ class Driver:
         self.door = Door(
             max_model_len=self.max_model_len or self.num_blocks * self.block_size,
             vocab_size=self.vocab_size,
+            max_logprobs=self.max_logprobs,
             max_num_queued_reqs=self.max_reqs,
             max_num_queued_tokens=self.max_tokens,
         )
@@ -131,7 +135,7 @@ class Driver:
             tokens = tuple(
                 None if i in errors else token for i, token in enumerate(result.token_ids)
             )
-            result = type(result)(result.step, tokens, errors)
+            result = replace(result, token_ids=tokens, errors=errors)
         return self._keep(self.scheduler.apply(result, self.now))
 
     def step(self) -> StepPlan:
@@ -171,6 +175,9 @@ class Driver:
     def _keep(self, outcome: StepOutcome) -> StepOutcome:
         self.records += outcome.records
         self.ended += outcome.ended
+        for update in outcome.updates:
+            rows = self.rows.setdefault(update.request.request_id, [])
+            rows += [row.token_id for row in update.prompt_logprobs]
         self.errors.update(
             (update.request.request_id, update.error)
             for update in outcome.updates

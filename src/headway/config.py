@@ -37,13 +37,17 @@ class EngineArgs:
     model: str | None = _option(
         None,
         _MODEL,
-        "a GGUF file, a directory that holds one, or a model's name (SmolLM2-135M-Instruct)",
+        "a GGUF file, a directory that holds one or a Hugging Face model, a model's name "
+        "(SmolLM2-135M-Instruct), or one of the hub, as org/name or org/name:Q4_K_M",
+    )
+    revision: str | None = _option(
+        None, _MODEL, "branch, tag or commit of a model from the hub; default: its main branch"
     )
     cache_dir: str | None = _option(
         None,
         _MODEL,
         "where fetched models are kept; default: $HEADWAY_CACHE_DIR, else headway in the "
-        "user's cache directory (vLLM: download_dir)",
+        "user's cache directory, and the hub's own cache for its models (vLLM: download_dir)",
     )
     executor: str = _option(
         "torch",
@@ -131,6 +135,18 @@ class EngineArgs:
         "admit a request only when all its known tokens fit beside those of the admitted ones, "
         "not just its first chunk (vLLM: scheduler_reserve_full_isl)",
     )
+    max_logprobs: int = _option(
+        20,
+        _SCHEDULER,
+        "most log-probabilities that a request may ask for per token; -1: the whole vocabulary",
+    )
+    generation_config: str = _option(
+        "auto",
+        _MODEL,
+        "auto: where a request leaves a sampling option out, the model's own generation_config "
+        "decides; none: the neutral defaults hold (vLLM: vllm)",
+        ("auto", "none"),
+    )
     seed: int | None = _option(
         None,
         _SCHEDULER,
@@ -188,6 +204,8 @@ class EngineConfig:
     max_num_queued_tokens: int | None
     watermark: float
     reserve_full_prompt: bool
+    max_logprobs: int
+    generation_config: str
     seed: int | None
     debug_invariants: bool
 
@@ -233,6 +251,7 @@ _AT_LEAST = MappingProxyType(
         "long_prefill_token_threshold": 0,
         "max_num_queued_reqs": 1,
         "max_num_queued_tokens": 1,
+        "max_logprobs": -1,
     }
 )
 

@@ -65,6 +65,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                     "priority": st.integers(0, 3),
                     "salt": st.sampled_from([None, None, None, "s"]),
                     "stops": st.sampled_from([False, False, False, True]),
+                    "rows": st.sampled_from([None, None, 0]),
                 }
             ),
             min_size=1,
@@ -75,7 +76,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for arrival in arrivals:
             self.add(**arrival)
 
-    def add(self, prefix, shared, own, max_tokens, priority, salt, stops):  # type: ignore[no-untyped-def]
+    def add(self, prefix, shared, own, max_tokens, priority, salt, stops, rows):  # type: ignore[no-untyped-def]
         room = self.d.door.max_model_len - len(own) - 1
         name = f"r{len(self.d.requests)}"
         try:
@@ -86,6 +87,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 priority=priority if self.d.policy == "priority" else 0,
                 salt=salt,
                 stop_token_ids=[3, 4] if stops else [],
+                prompt_logprobs=rows,
             )
             self.accepted.add(name)
         except QueueFull:
@@ -129,6 +131,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             for name in self.accepted:
                 output = self.d.output(name)
                 assert output == self.d.expected(name)[: len(output)], name
+                self.check_rows(name)
+
+    def check_rows(self, name: str) -> None:
+        """Rule K3: each row of the prompt once, in order, and all before the first token."""
+        request, rows = self.d.requests[name], self.d.rows.get(name, [])
+        foretold = self.d.prompts[name][1:] if request.params.prompt_logprobs is not None else []
+        assert rows == foretold[: len(rows)], name
+        ended_well = request.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+        if ended_well or self.d.output(name):
+            assert rows == foretold, name
 
     def teardown(self) -> None:
         if not hasattr(self, "d"):

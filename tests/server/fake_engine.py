@@ -6,6 +6,7 @@ import asyncio
 import queue
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+from headway.core.plan import TokenLogprobs
 from headway.engine.outputs import NewRequest, OutputDelta
 from headway.errors import EngineDead
 from headway.metrics import Observer
@@ -27,10 +28,12 @@ def delta(
     stop_reason: int | str | None = None,
     cached: int = 0,
     error: str | None = None,
+    logprobs: tuple[TokenLogprobs, ...] = (),
+    prompt_logprobs: tuple[TokenLogprobs, ...] = (),
 ) -> OutputDelta:
     """One delta; its tokens are the characters of its text unless told otherwise."""
     ids = tuple(map(ord, text)) if tokens is None else tuple(tokens)
-    return OutputDelta("", text, ids, finish, stop_reason, cached, error)
+    return OutputDelta("", text, ids, finish, stop_reason, cached, error, logprobs, prompt_logprobs)
 
 
 class CharacterTokenizer:
@@ -42,6 +45,12 @@ class CharacterTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         self.texts.append(text)
         return [BOS] * add_special_tokens + [ord(character) for character in text]
+
+    def token_text(self, token_id: int) -> str:
+        return chr(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return chr(token_id).encode()
 
 
 class PlainTemplate:
@@ -99,6 +108,7 @@ class FakeEngine:
     def reset(self) -> None:
         self.tokenizer = CharacterTokenizer()
         self.chat_template: PlainTemplate | None = PlainTemplate()
+        self.sampling_defaults: dict[str, float] = {}
         self.is_alive = True
         self.script: Script = echo
         self.full: Exception | None = None
@@ -120,7 +130,7 @@ class FakeEngine:
     def add_observer(self, observer: Observer) -> None:
         self.observers.append(observer)
 
-    def check_room(self) -> None:
+    def check_room(self, num_reqs: int = 1) -> None:
         if self.full is not None:
             raise self.full
 

@@ -70,14 +70,21 @@ def test_every_sampling_field_reaches_the_engine(client: httpx.Client, engine: F
         "top_p": 0.9,
         "top_k": 5,
         "min_p": 0.1,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "repetition_penalty": 1.2,
+        "allowed_token_ids": [5, 4],
+        "bad_words": ["no"],
+        "logprobs": 3,
+        "prompt_logprobs": 0,
         "seed": -3,
         "stop": ["a", "b"],
         "stop_token_ids": [4, 5],
         "ignore_eos": True,
     }
-    post(client, **fields, priority=-2, cache_salt="mine", user="me")
+    post(client, **fields, logit_bias={"7": -1.5}, priority=-2, cache_salt="mine", user="me", n=1)
     request = engine.added.get_nowait()
-    assert request.params == SamplingParams(**fields)
+    assert request.params == SamplingParams(**fields, logit_bias={7: -1.5})
     assert (request.priority, request.cache_salt) == (-2, "mine")
 
 

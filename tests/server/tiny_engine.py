@@ -34,6 +34,9 @@ class AlphabetTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         return ALPHABET[token_id].encode()
 
+    def token_text(self, token_id: int) -> str:
+        return ALPHABET[token_id]
+
     def is_special(self, token_id: int) -> bool:
         return False
 
@@ -116,6 +119,7 @@ class TinyEngine:
             self._observe,
             tokenizer=tokenizer,
             chat_template=None,
+            sampling_defaults={},
             max_model_len=128,
         )
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from headway.core.params import SamplingParams
 from headway.core.request import Request
 from headway.errors import InvalidRequest, QueueFull, RequestTooLarge
 
@@ -24,11 +27,13 @@ class Door:
         *,
         max_model_len: int,
         vocab_size: int,
+        max_logprobs: int = -1,
         max_num_queued_reqs: int | None = None,
         max_num_queued_tokens: int | None = None,
     ) -> None:
         self.max_model_len = max_model_len
         self._vocab_size = vocab_size
+        self._max_logprobs = max_logprobs
         self._max_reqs = max_num_queued_reqs
         self._max_tokens = max_num_queued_tokens
         self.num_queued_reqs = 0
@@ -56,7 +61,8 @@ class Door:
         )  # fmt: skip
 
     def check(self, requests: Sequence[Request], now: float) -> None:
-        """Raises what is wrong with the first bad one; sets each one's `max_total_tokens`.
+        """Raises what is wrong with the first bad one; sets each one's `max_total_tokens`, and
+        puts the number of tokens for the -1 (all) of its log-probabilities.
 
         All of them are good, or none is to be queued. Room is asked for first: a flood of
         requests that cannot be taken must not cost a look at each one's prompt.
@@ -64,6 +70,8 @@ class Door:
         self.check_room(now, len(requests), sum(r.num_prompt_tokens for r in requests))
         for request in requests:
             self._check_tokens(request)
+            self._check_constraints(request)
+            request.params = self._with_logprobs(request.params)
             request.max_total_tokens = self._max_total(request)
 
     def enter(self, request: Request, now: float) -> None:
@@ -88,14 +96,49 @@ class Door:
         tokens = request.token_ids
         if not tokens:
             raise InvalidRequest("prompt", "is empty: at least one token is needed")
-        for field, ids in (("prompt", tokens), ("stop_token_ids", request.params.stop_token_ids)):
+        params = request.params
+        for field, ids in (
+            ("prompt", tokens),
+            ("stop_token_ids", params.stop_token_ids),
+            ("allowed_token_ids", params.allowed_token_ids),
+            ("logit_bias", params.logit_bias),
+        ):
             if ids and not (min(ids) >= 0 and max(ids) < self._vocab_size):
                 bad = next(t for t in ids if not 0 <= t < self._vocab_size)
                 raise InvalidRequest(
                     field, f"token {bad} is not in the vocabulary (0 … {self._vocab_size - 1})"
                 )
-        if request.params.min_tokens and len(request.stop_token_ids) >= self._vocab_size:
+
+    def _check_constraints(self, request: Request) -> None:
+        """Refuses bans that contradict each other whatever the model says. (Bad words of several
+        tokens may leave nothing at some step: the sampler tells, and that request ends.)"""
+        params = request.params
+        if params.min_tokens and len(request.stop_token_ids) >= self._vocab_size:
             raise InvalidRequest("stop_token_ids", "leave no token to sample before min_tokens")
+        if params.allowed_token_ids is None:
+            return
+        banned = {word[0] for word in request.bad_words if len(word) == 1}
+        left = [token for token in params.allowed_token_ids if token not in banned]
+        if not left:
+            raise InvalidRequest("allowed_token_ids", "bad_words bans every one of them")
+        if params.min_tokens and request.stop_token_ids.issuperset(left):
+            raise InvalidRequest(
+                "allowed_token_ids", "leave only tokens that end the output before min_tokens"
+            )
+
+    def _with_logprobs(self, params: SamplingParams) -> SamplingParams:
+        resolved: dict[str, Any] = {}
+        for field in ("logprobs", "prompt_logprobs"):
+            asked = getattr(params, field)
+            if asked is None:
+                continue
+            if 0 <= self._max_logprobs < (self._vocab_size if asked == -1 else asked):
+                raise InvalidRequest(
+                    field, f"{asked} is more than max_logprobs ({self._max_logprobs})"
+                )
+            if not 0 <= asked <= self._vocab_size:
+                resolved[field] = self._vocab_size
+        return replace(params, **resolved) if resolved else params
 
     def _max_total(self, request: Request) -> int:
         num_prompt, asked = request.num_prompt_tokens, request.params.max_tokens

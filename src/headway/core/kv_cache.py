@@ -90,9 +90,14 @@ class KVCacheManager:
 
     # ---------------------------------------------------------------- admission
 
+    def may_read(self, request: Request) -> bool:
+        """Whether the prefix cache is asked: not where prompt tokens are to be computed for
+        their log-probabilities (rule K3)."""
+        return self.enable_prefix_caching and not request.wants_prompt_rows
+
     def lookup(self, request: Request) -> Hit:
         """The cached prefix the request may use: whole blocks, one token left over to compute."""
-        if not self.enable_prefix_caching:
+        if not self.may_read(request):
             return NO_HIT
         return self._cache.lookup(request, (len(request.token_ids) - 1) // self.block_size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum, StrEnum
 
 from headway.core.params import SamplingParams
@@ -61,82 +62,64 @@ _LEGAL: dict[RequestState, frozenset[RequestState]] = {
 }
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Request:
-    """What the scheduler knows of one request.
+    """What the scheduler knows of one request. `seed` counts where the params have none.
 
     The scheduler alone mutates it, but for `block_keys`, which the prefix cache extends.
     """
 
-    __slots__ = (
-        "arrival_s",
-        "block_keys",
-        "cache_salt",
-        "finish_reason",
-        "first_scheduled_s",
-        "first_token_s",
-        "isolated_until",
-        "max_total_tokens",
-        "num_cached_tokens",
-        "num_computed_once",
-        "num_computed_tokens",
-        "num_pending",
-        "num_preemptions",
-        "num_prompt_tokens",
-        "params",
-        "priority",
-        "request_id",
-        "seed",
-        "sequence",
-        "state",
-        "stop_token_ids",
-        "token_ids",
-    )
+    request_id: str
+    prompt_token_ids: InitVar[Sequence[int]]
+    params: SamplingParams
+    _: KW_ONLY
+    arrival_s: float
+    seed: int = 0
+    eos_token_ids: InitVar[Sequence[int]] = ()
+    priority: int = 0
+    cache_salt: str | None = None
+    index: int = 0
+    """Which of the completions of its prompt this is (`n`)."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """The params' `bad_words` as tokens."""
 
-    def __init__(
-        self,
-        request_id: str,
-        prompt_token_ids: Sequence[int],
-        params: SamplingParams,
-        *,
-        arrival_s: float,
-        seed: int = 0,
-        eos_token_ids: Sequence[int] = (),
-        priority: int = 0,
-        cache_salt: str | None = None,
-    ) -> None:
-        self.request_id = request_id
-        self.params = params
-        self.arrival_s = arrival_s
-        self.seed = seed if params.seed is None else params.seed
-        self.priority = priority
-        self.cache_salt = cache_salt
-        self.stop_token_ids = frozenset(params.stop_token_ids) | (
-            frozenset() if params.ignore_eos else frozenset(eos_token_ids)
-        )
-        self.state = RequestState.WAITING
-        self.finish_reason: FinishReason | None = None
+    state: RequestState = field(default=RequestState.WAITING, init=False)
+    finish_reason: FinishReason | None = field(default=None, init=False)
+    stop_token_ids: frozenset[int] = field(init=False)
+    token_ids: list[int] = field(init=False)
+    """Known tokens: prompt, then output."""
+    num_prompt_tokens: int = field(init=False)
+    penalised_prompt: tuple[int, ...] = field(init=False)
+    """The prompt, where a repetition penalty looks at it."""
+    num_prompt_rows: int = field(default=0, init=False)
+    """Prompt tokens whose log-probabilities were given out, from the second one on."""
+    num_computed_tokens: int = field(default=0, init=False)
+    """Tokens whose KV is in the cache once every submitted plan has run."""
+    num_pending: int = field(default=0, init=False)
+    """Sampled tokens whose value is still in flight (0 or 1 per plan in flight)."""
+    max_total_tokens: int = field(default=0, init=False)
+    """Prompt and output together never exceed this; set at the door (rule S10)."""
+    sequence: int = field(default=0, init=False)
+    """Order of arrival; unique. Set when the scheduler takes the request."""
+    num_preemptions: int = field(default=0, init=False)
+    num_computed_once: int = field(default=0, init=False)
+    """The most that was ever computed: tokens below this are computed again."""
+    isolated_until: int = field(default=0, init=False)
+    """After a failed step: runs alone until this many tokens are computed (rule A3)."""
+    block_keys: list[int] = field(default_factory=list, init=False)
+    """Keys of the first full blocks; depends on the tokens alone, so it outlives preemption."""
+    num_cached_tokens: int = field(default=0, init=False)
+    first_scheduled_s: float | None = field(default=None, init=False)
+    first_token_s: float | None = field(default=None, init=False)
 
-        self.token_ids: list[int] = list(prompt_token_ids)
-        """Known tokens: prompt, then output."""
+    def __post_init__(self, prompt_token_ids: Sequence[int], eos_token_ids: Sequence[int]) -> None:
+        params = self.params
+        self.seed = self.seed if params.seed is None else params.seed
+        ends = () if params.ignore_eos else eos_token_ids
+        self.stop_token_ids = frozenset((*params.stop_token_ids, *ends))
+        self.token_ids = list(prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
-        self.num_computed_tokens = 0
-        """Tokens whose KV is in the cache once every submitted plan has run."""
-        self.num_pending = 0
-        """Sampled tokens whose value is still in flight (0 or 1 per plan in flight)."""
-        self.max_total_tokens = 0
-        """Prompt and output together never exceed this; set at the door (rule S10)."""
-        self.sequence = 0
-        """Order of arrival; unique. Set when the scheduler takes the request."""
-        self.num_preemptions = 0
-        self.num_computed_once = 0
-        """The most that was ever computed: tokens below this are computed again."""
-        self.isolated_until = 0
-        """After a failed step: runs alone until this many tokens are computed (rule A3)."""
-        self.block_keys: list[int] = []
-        """Keys of the first full blocks; depends on the tokens alone, so it outlives preemption."""
-        self.num_cached_tokens = 0
-        self.first_scheduled_s: float | None = None
-        self.first_token_s: float | None = None
+        self.penalised_prompt = () if params.repetition_penalty == 1.0 else tuple(prompt_token_ids)
 
     @property
     def num_output_tokens(self) -> int:
@@ -152,6 +135,14 @@ class Request:
         """Tokens whose KV is wanted by now. The last output token never is: nothing follows it."""
         last = max(self.num_prompt_tokens, self.max_total_tokens - 1)
         return min(self.num_expected_tokens, last)
+
+    @property
+    def wants_prompt_rows(self) -> bool:
+        """Log-probabilities of its prompt are still to come."""
+        return (
+            self.params.prompt_logprobs is not None
+            and self.num_prompt_rows < self.num_prompt_tokens - 1
+        )
 
     @property
     def finished(self) -> bool:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from headway.core.acceptance import Door
 from headway.core.kv_cache import KVCacheManager
-from headway.core.plan import StepPlan, StepResult
+from headway.core.plan import Chunk, StepPlan, StepResult
 from headway.core.policy import Policy
 from headway.core.prefix_cache import Hit
 from headway.core.request import FinishReason, Request, RequestState
-from headway.core.step import Grant, Step, StepOutcome, Update
+from headway.core.step import Grant, Step, StepOutcome, Update, take_prompt_rows
 from headway.core.waiting import WaitingQueue
 from headway.errors import InvalidRequest
 from headway.metrics import RequestRecord, StepRecord
@@ -205,7 +205,7 @@ class Scheduler:
             request.first_scheduled_s = step.time_s
             request.num_cached_tokens = start
             grant.admission = "first"
-        if self._kv.enable_prefix_caching:
+        if self._kv.may_read(request):
             grant.lookup_tokens, grant.hit_tokens = len(request.token_ids), start
         request.move_to(RequestState.RUNNING)
         request.num_computed_tokens = start
@@ -284,9 +284,8 @@ class Scheduler:
             grant.request.num_pending -= grant.samples
             error = result.errors.get(index)
             if error is None:
-                token_id = result.token_ids[index]
-                assert (token_id is not None) == grant.samples
-                update = self._advance(grant, token_id, now)
+                assert (result.token_ids[index] is not None) == grant.samples
+                update = self._advance(grant, chunk, result, index, now)
             else:
                 self._kv.poison(chunk.block_table)
                 if grant.request.state is RequestState.RUNNING:  # it may have grown since
@@ -297,9 +296,12 @@ class Scheduler:
                 updates.append(update)
         return self._outcome(updates, [step.applied(now, discarded_tokens=discarded)])
 
-    def _advance(self, grant: Grant, token_id: int | None, now: float) -> Update | None:
+    def _advance(
+        self, grant: Grant, chunk: Chunk, result: StepResult, index: int, now: float
+    ) -> Update | None:
         """The chunk has run: its token, if it sampled one, is known from here on."""
-        request = grant.request
+        request, token_id = grant.request, result.token_ids[index]
+        rows = take_prompt_rows(request, chunk, result.prompt_logprobs.get(index, ()))
         reason: FinishReason | None = None
         if token_id is not None:
             request.token_ids.append(token_id)
@@ -317,9 +319,9 @@ class Scheduler:
             self._suspects.popleft()
         if reason is not None:
             self._end(request, reason, now)
-        if token_id is None and reason is None:
+        if token_id is None and reason is None and not rows:
             return None
-        return Update(request, token_id, reason)
+        return Update(request, token_id, reason, None, result.logprobs.get(index), rows)
 
     def fail(self, error: str, now: float) -> StepOutcome:
         """The oldest plan in flight failed: it and all later ones are void (A3).

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from headway.core.kv_cache import KVCacheManager
-from headway.core.plan import Chunk, Sample, StepPlan
+from headway.core.plan import Chunk, PromptRows, Sample, StepPlan, TokenLogprobs
 from headway.core.request import FinishReason, Request
 from headway.metrics import BatchEntry, RequestRecord, StepRecord
 
-__all__ = ["Grant", "Step", "StepOutcome", "Update"]
+__all__ = ["Grant", "Step", "StepOutcome", "Update", "take_prompt_rows"]
 
 
 @dataclass(slots=True)
@@ -37,14 +37,37 @@ class Grant:
     def chunk(self, table: tuple[int, ...]) -> Chunk:
         request = self.request
         known = tuple(request.token_ids[self.start : self.end])
-        sample = None
-        if self.samples:
-            num_outputs = self.end - request.num_prompt_tokens
-            too_few = num_outputs < request.params.min_tokens
-            suppressed = tuple(sorted(request.stop_token_ids)) if too_few else ()
-            sample = Sample(request.params, request.seed, 0, self.end, suppressed)
+        sample = self._sample() if self.samples else None
         follows = len(known) < self.num_tokens
-        return Chunk(request.request_id, self.start, known, table, sample, follows)
+        rows = self._prompt_rows() if request.wants_prompt_rows else None
+        return Chunk(request.request_id, self.start, known, table, sample, follows, rows)
+
+    def _sample(self) -> Sample:
+        request, params = self.request, self.request.params
+        too_few = self.end - request.num_prompt_tokens < params.min_tokens
+        output: tuple[int, ...] = ()
+        if request.bad_words or params.penalises_output:
+            output = tuple(request.token_ids[request.num_prompt_tokens :])
+        return Sample(
+            params,
+            request.seed,
+            request.index,
+            self.end,
+            tuple(sorted(request.stop_token_ids)) if too_few else (),
+            request.bad_words,
+            request.penalised_prompt,
+            output,
+        )
+
+    def _prompt_rows(self) -> PromptRows | None:
+        """What the chunk can tell of the prompt and was not told yet (rule K3)."""
+        request = self.request
+        assert request.params.prompt_logprobs is not None
+        first = max(self.start, request.num_prompt_rows) + 1
+        token_ids = tuple(request.token_ids[first : min(self.end + 1, request.num_prompt_tokens)])
+        if not token_ids:
+            return None
+        return PromptRows(first, token_ids, request.params.prompt_logprobs)
 
     def entry(self) -> BatchEntry:
         return BatchEntry(
@@ -120,6 +143,10 @@ class Update:
     """The output token it gained, if any."""
     finish_reason: FinishReason | None
     error: str | None = None
+    logprobs: TokenLogprobs | None = None
+    """Of the token, where the request asks for them."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of the next prompt tokens, from the second on, each given once (rule K3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +166,17 @@ def _recomputed(grant: Grant) -> int:
     once = request.num_computed_once
     request.num_computed_once = max(once, grant.end)
     return max(0, min(grant.end, once) - grant.start)
+
+
+def take_prompt_rows(
+    request: Request, chunk: Chunk, rows: tuple[TokenLogprobs, ...]
+) -> tuple[TokenLogprobs, ...]:
+    """Those of a chunk's rows that no chunk before a preemption gave already (rule K3)."""
+    if chunk.prompt_rows is None:
+        return ()
+    assert len(rows) == len(chunk.prompt_rows.token_ids)
+    num_known = request.num_prompt_rows - (chunk.prompt_rows.first - 1)
+    assert num_known >= 0, "chunks come in the order of the prompt"
+    rows = rows[num_known:]
+    request.num_prompt_rows += len(rows)
+    return rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from headway.core.request import FinishReason
 from headway.engine.core import EngineCore
@@ -62,10 +63,12 @@ class AsyncEngine:
         *,
         tokenizer: Tokenizer,
         chat_template: ChatTemplate | None,
+        sampling_defaults: Mapping[str, Any],
         max_model_len: int,
     ) -> None:
         self.tokenizer = tokenizer
         self.chat_template = chat_template
+        self.sampling_defaults = sampling_defaults
         self.max_model_len = max_model_len
         self._core = core
         self._streams: dict[str, RequestStream] = {}

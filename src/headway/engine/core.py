@@ -70,7 +70,12 @@ class EngineCore:
             self._scheduler.check_room(self._clock.now(), num_reqs)
 
     def add(self, new: Sequence[NewRequest]) -> None:
-        """Accepts all of them, or raises InvalidRequest or QueueFull and accepts none."""
+        """Accepts all of them, or raises InvalidRequest or QueueFull and accepts none.
+
+        A request is one completion here; `fan_out` makes those of an `n`.
+        """
+        assert all(item.params.n == 1 for item in new), "fan_out comes first"
+        bad_words = [self._outputs.bad_words(item.params) for item in new]
         with self._lock:
             now = self._clock.now()
             requests = [
@@ -83,8 +88,10 @@ class EngineCore:
                     eos_token_ids=self._eos_token_ids,
                     priority=item.priority,
                     cache_salt=item.cache_salt,
+                    index=item.index,
+                    bad_words=words,
                 )
-                for item in new
+                for item, words in zip(new, bad_words, strict=True)
             ]
             self._scheduler.add(requests, now)
             for request in requests:

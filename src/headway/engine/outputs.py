@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headway.core.params import SamplingParams
+from headway.core.plan import TokenLogprobs
 from headway.core.request import FinishReason, Request
 from headway.core.step import Update
+from headway.errors import InvalidRequest
 from headway.text.detokenizer import IncrementalDetokenizer
 from headway.text.tokenizer import Tokenizer
 
-__all__ = ["CompletionOutput", "NewRequest", "OutputDelta", "OutputProcessor", "RequestOutput"]
+__all__ = [
+    "CompletionOutput",
+    "Logprob",
+    "NewRequest",
+    "OutputDelta",
+    "OutputProcessor",
+    "RequestOutput",
+    "fan_out",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,29 @@ class NewRequest:
     params: SamplingParams
     priority: int = 0
     cache_salt: str | None = None
+    index: int = 0
+    """Which of the completions of its prompt this is; keys what is drawn for it."""
+
+
+def fan_out(request: NewRequest) -> list[NewRequest]:
+    """A request for each of the `n` completions, which then live and end apart.
+
+    They share what the prefix cache gives. The first alone gives the log-probabilities of
+    the prompt.
+    """
+    if request.params.n == 1:
+        return [request]
+    first = replace(request.params, n=1)
+    others = replace(first, prompt_logprobs=None)
+    return [
+        replace(
+            request,
+            request_id=f"{request.request_id}-{index}",
+            params=others if index else first,
+            index=index,
+        )
+        for index in range(request.params.n)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +74,20 @@ class OutputDelta:
     """Prompt tokens found in the prefix cache."""
     error: str | None = None
     """What went wrong, with `finish_reason` error."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of `token_ids`, where the request asks for them."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of the next prompt tokens, from the second on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log-probability of a token in one place; the names are vLLM's."""
+
+    logprob: float
+    rank: int
+    """1: the likeliest."""
+    decoded_token: str
 
 
 @dataclass(slots=True)
@@ -50,6 +97,10 @@ class CompletionOutput:
     index: int
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
+    cumulative_logprob: float | None = None
+    """Sum over the tokens; None where no log-probabilities were asked for."""
+    logprobs: list[dict[int, Logprob]] | None = None
+    """By output token: itself first, then the likeliest in its place."""
     finish_reason: str | None = None
     stop_reason: int | str | None = None
 
@@ -62,20 +113,64 @@ class RequestOutput:
     prompt: str | None
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]
+    """By index, one for each of `n`."""
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    """By prompt token, the first having none; None where they were not asked for."""
     finished: bool = False
+    """All completions have ended."""
     num_cached_tokens: int = 0
+    """Prompt tokens that the first completion found in the prefix cache."""
     error: str | None = None
     """What went wrong, with the finish reason `error`."""
 
-    def add(self, delta: OutputDelta) -> None:
-        output = self.outputs[0]
+    @classmethod
+    def of(cls, request: NewRequest, prompt: str | None) -> RequestOutput:
+        """What a request begins with, before it is fanned out."""
+        params = request.params
+        return cls(
+            request.request_id,
+            prompt,
+            list(request.prompt_token_ids),
+            [
+                CompletionOutput(
+                    index,
+                    cumulative_logprob=None if params.logprobs is None else 0.0,
+                    logprobs=None if params.logprobs is None else [],
+                )
+                for index in range(params.n)
+            ],
+            prompt_logprobs=None if params.prompt_logprobs is None else [None],
+        )
+
+    def add(self, index: int, delta: OutputDelta, tokenizer: Tokenizer) -> None:
+        """Takes what a step adds to one of the completions."""
+        output = self.outputs[index]
         output.text += delta.text
         output.token_ids += delta.token_ids
         output.finish_reason = delta.finish_reason
         output.stop_reason = delta.stop_reason
-        self.finished = delta.finish_reason is not None
-        self.num_cached_tokens = delta.num_cached_tokens
-        self.error = delta.error
+        for logprobs in delta.logprobs:
+            assert output.logprobs is not None
+            assert output.cumulative_logprob is not None
+            output.logprobs.append(_by_token(logprobs, tokenizer))
+            output.cumulative_logprob += logprobs.logprob
+        if delta.prompt_logprobs:
+            assert self.prompt_logprobs is not None
+            self.prompt_logprobs += [_by_token(row, tokenizer) for row in delta.prompt_logprobs]
+        self.finished = all(item.finish_reason is not None for item in self.outputs)
+        if index == 0:
+            self.num_cached_tokens = delta.num_cached_tokens
+        self.error = self.error or delta.error
+
+
+def _by_token(logprobs: TokenLogprobs, tokenizer: Tokenizer) -> dict[int, Logprob]:
+    """The token itself first, then the likeliest."""
+    own = Logprob(logprobs.logprob, logprobs.rank, tokenizer.token_text(logprobs.token_id))
+    top = {
+        token: Logprob(value, rank, tokenizer.token_text(token))
+        for rank, (token, value) in enumerate(logprobs.top, start=1)
+    }
+    return {logprobs.token_id: own, **{t: p for t, p in top.items() if t != logprobs.token_id}}
 
 
 @dataclass(slots=True)
@@ -94,6 +189,21 @@ class OutputProcessor:
     def add(self, request: Request) -> None:
         detokenizer = IncrementalDetokenizer(self._tokenizer, request.params.stop)
         self._streams[request.request_id] = _Stream(request, detokenizer)
+
+    def bad_words(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
+        """The params' bad words as tokens, each as it is written at the start of a text and
+        after a space. Other ways of cutting them into tokens are not looked for (as in vLLM).
+
+        Raises `InvalidRequest` for one that comes to no token.
+        """
+        sequences: dict[tuple[int, ...], None] = {}
+        for word in params.bad_words:
+            for text in (word, " " + word.lstrip()):
+                ids = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+                if not ids:
+                    raise InvalidRequest("bad_words", f"{word!r} comes to no token")
+                sequences[ids] = None
+        return tuple(sequences)
 
     def process(self, update: Update) -> OutputDelta:
         """The text of one update. A stop string in it makes its `finish_reason` stop, whatever
@@ -125,6 +235,8 @@ class OutputProcessor:
             stop_reason,
             request.num_cached_tokens,
             update.error,
+            () if update.logprobs is None else (update.logprobs,),
+            update.prompt_logprobs,
         )
 
     def end(self, request_id: str, reason: FinishReason) -> OutputDelta | None:

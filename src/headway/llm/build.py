@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +22,7 @@ from headway.engine.async_engine import AsyncEngine
 from headway.engine.core import EngineCore
 from headway.engine.outputs import OutputProcessor
 from headway.errors import InvalidConfig, ModelError
-from headway.models.sources import Progress, resolve_model
+from headway.models.sources import Progress, model_name, resolve_model
 from headway.models.spec import DecoderSpec
 from headway.models.weights import ModelFile, open_model
 from headway.runtime.memory import available_host_bytes
@@ -41,6 +43,8 @@ class Engine:
     model: ModelFile
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
+    sampling_defaults: Mapping[str, Any]
+    """Sampling options, by name, that the model asks for where a request leaves them out."""
 
     def asynchronous(self) -> AsyncEngine:
         """The same engine for an event loop. Use one or the other, not both."""
@@ -48,6 +52,7 @@ class Engine:
             self.core,
             tokenizer=self.tokenizer,
             chat_template=self.chat_template,
+            sampling_defaults=self.sampling_defaults,
             max_model_len=self.config.max_model_len,
         )
 
@@ -89,7 +94,8 @@ def build_engine(
     """
     device = _device(args)
     cache_dir = None if args.cache_dir is None else Path(args.cache_dir).expanduser()
-    model = open_model(resolve_model(args.model, cache_dir=cache_dir, progress=progress))
+    path = resolve_model(args.model, cache_dir=cache_dir, progress=progress, revision=args.revision)
+    model = replace(open_model(path), name=model_name(path))
     limits = ModelLimits(
         max_position=model.spec.max_position,
         num_parameters=model.num_parameters,
@@ -97,11 +103,8 @@ def build_engine(
         available_bytes=_available_bytes(device),
     )
     config = resolve(args, limits, device=device)
-    try:
-        tokenizer = Tokenizer.from_gguf(model.metadata)
-        chat_template = _chat_template(model, tokenizer)
-    except ModelError as error:
-        raise type(error)(f"{model.path}: {error}") from error
+    tokenizer = model.tokenizer()
+    chat_template = _chat_template(model, tokenizer)
     if progress is not None:
         progress(f"loading {model.name} ({model.size_bytes / 1e6:,.0f} MB)")
     seeds = random.Random(secrets.randbits(64) if config.seed is None else config.seed)
@@ -110,11 +113,12 @@ def build_engine(
         executor=_executor(config, model),
         outputs=OutputProcessor(tokenizer),
         clock=clock or MonotonicClock(),
-        eos_token_ids=tokenizer.eos_token_ids,
+        eos_token_ids=tuple(dict.fromkeys((*tokenizer.eos_token_ids, *model.eos_token_ids))),
         seeds=seeds,
         debug_invariants=config.debug_invariants,
     )
-    return Engine(core, config, model, tokenizer, chat_template)
+    defaults = model.sampling_defaults if config.generation_config == "auto" else {}
+    return Engine(core, config, model, tokenizer, chat_template, defaults)
 
 
 def _device(args: EngineArgs) -> str:
@@ -144,6 +148,7 @@ def _scheduler(config: EngineConfig, spec: DecoderSpec) -> Scheduler:
         door=Door(
             max_model_len=config.max_model_len,
             vocab_size=spec.vocab_size,
+            max_logprobs=config.max_logprobs,
             max_num_queued_reqs=config.max_num_queued_reqs,
             max_num_queued_tokens=config.max_num_queued_tokens,
         ),
@@ -172,7 +177,11 @@ def _executor(config: EngineConfig, model: ModelFile) -> Executor:
 
 
 def _chat_template(model: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
-    source = model.metadata.get("tokenizer.chat_template")
-    if not isinstance(source, str):
+    if model.chat_template is None:
         return None
-    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+    try:
+        return ChatTemplate(
+            model.chat_template, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
+        )
+    except ModelError as error:
+        raise type(error)(f"{model.path}: {error}") from error

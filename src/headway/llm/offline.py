@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from headway.config import EngineArgs, EngineConfig
 from headway.core.params import SamplingParams
-from headway.engine.outputs import CompletionOutput, NewRequest, OutputDelta, RequestOutput
+from headway.engine.outputs import NewRequest, OutputDelta, RequestOutput, fan_out
 from headway.errors import InvalidRequest
 from headway.llm.build import build_engine
 from headway.llm.prompts import Conversation, Prompt, as_conversations, as_prompts, parse_prompt
@@ -58,6 +58,11 @@ class LLM:
     def tokenizer(self) -> Tokenizer:
         return self._engine.tokenizer
 
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What holds where none are given: the model's own, if the option `generation_config`
+        is auto and it has any, else `SamplingParams()`."""
+        return SamplingParams(**self._engine.sampling_defaults)
+
     def add_observer(self, observer: Observer) -> None:
         """`observer` is called with every step's record, and the records of ended requests."""
         self._engine.core.add_observer(observer)
@@ -74,26 +79,29 @@ class LLM:
 
         Args:
             prompts: one prompt or a list of them: text, token ids, or a dict as vLLM takes it.
-            sampling_params: for all of them, or one for each; default: `SamplingParams()`.
+            sampling_params: for all of them, or one for each; default:
+                `get_default_sampling_params()`.
             priority: one for each, for the `priority` policy; lower is more urgent.
             use_tqdm: a progress bar, if the work takes longer than two seconds.
 
         Raises `InvalidRequest`, naming the field, before anything is run. A request that
         fails later has the finish reason `error`, and its message in `error`.
         """
-        requests = self._requests(as_prompts(prompts), sampling_params, priority)
-        results = {
-            item.request_id: RequestOutput(
-                item.request_id, text, list(item.prompt_token_ids), [CompletionOutput(0)]
-            )
-            for item, text in requests
-        }
-        bar = tqdm(total=len(results), unit="req", disable=not use_tqdm, delay=_PROGRESS_AFTER_S)
+        asked = self._requests(as_prompts(prompts), sampling_params, priority)
+        results = [RequestOutput.of(request, text) for request, text in asked]
+        requests: list[NewRequest] = []
+        place: dict[str, tuple[RequestOutput, int]] = {}
+        for (request, _), result in zip(asked, results, strict=True):
+            for one in fan_out(request):
+                requests.append(one)
+                place[one.request_id] = result, one.index
+        bar = tqdm(total=len(requests), unit="req", disable=not use_tqdm, delay=_PROGRESS_AFTER_S)
         with bar:
-            for delta in self._run([item for item, _ in requests]):
-                results[delta.request_id].add(delta)
+            for delta in self._run(requests):
+                result, index = place[delta.request_id]
+                result.add(index, delta, self.tokenizer)
                 bar.update(delta.finish_reason is not None)
-        return list(results.values())
+        return results
 
     def chat(
         self,
@@ -126,8 +134,10 @@ class LLM:
         What is wrong with the request's form is raised at once, what the engine refuses when
         the first delta is asked for.
         """
-        requests = self._requests([prompt], sampling_params, [priority])
-        return self._run([item for item, _ in requests])
+        [(request, _)] = self._requests([prompt], sampling_params, [priority])
+        if request.params.n > 1:
+            raise InvalidRequest("n", "is 1 in a stream; use generate for more")
+        return self._run([request])
 
     def _requests(
         self,
@@ -137,7 +147,7 @@ class LLM:
     ) -> list[tuple[NewRequest, str | None]]:
         """Each with its prompt's text, where it has one."""
         if params is None or isinstance(params, SamplingParams):
-            params = [params or SamplingParams()] * len(prompts)
+            params = [params or self.get_default_sampling_params()] * len(prompts)
         for name, given in (("sampling_params", params), ("priority", priority)):
             if given is not None and len(given) != len(prompts):
                 raise InvalidRequest(name, f"{len(given)} for {len(prompts)} prompts")

@@ -53,13 +53,27 @@ def uniforms(samples: Sequence[Sample]) -> npt.NDArray[np.float64]:
     return numbers
 
 
-def why_no_token(largest_logit: float) -> str | None:
-    """Why a row with this largest logit (NaN where it holds any) cannot be sampled; else None."""
+def why_no_token(largest_logit: float, sample: Sample) -> str | None:
+    """Why a row with this largest logit (NaN where it holds any) cannot be sampled; else None.
+
+    The largest is that after bans, biases and penalties.
+    """
+    if math.isfinite(largest_logit):
+        return None
     if largest_logit == -math.inf:
-        return "no token can be sampled: every one is suppressed or has a logit of -inf"
-    if not math.isfinite(largest_logit):
-        return "no token can be sampled: the logits hold NaN or infinity"
-    return None
+        bans = {
+            "allowed_token_ids": sample.params.allowed_token_ids is not None,
+            "bad_words": bool(sample.bad_words),
+            "min_tokens (stop tokens are suppressed)": bool(sample.suppressed),
+        }
+        given = [name for name, is_given in bans.items() if is_given]
+        if not given:
+            return "no token can be sampled: every logit is -inf"
+        leave = "leaves" if len(given) == 1 else "together leave"
+        return f"no token can be sampled: {', '.join(given)} {leave} none"
+    penalty = sample.params.repetition_penalty
+    after = "" if penalty == 1.0 else f" (with repetition_penalty {penalty:g})"
+    return f"no token can be sampled: the logits{after} hold NaN or infinity"
 
 
 def _words(values: Sequence[int]) -> Words:

@@ -1,16 +1,36 @@
-"""What every executor does with a plan before it computes: fills it in and checks it."""
+"""What every executor does with a plan before it computes, and with what came of it after."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from headway.core.plan import Chunk, StepPlan
+from headway.core.plan import Chunk, PromptRows, Sample, StepPlan, StepResult, TokenLogprobs
 from headway.models.spec import DecoderSpec
 
-__all__ = ["TokensByRequest", "check_plan", "fill_in", "sampled_tokens"]
+__all__ = [
+    "SampleRow",
+    "TokensByRequest",
+    "check_plan",
+    "fill_in",
+    "sample_rows",
+    "sampled_tokens",
+    "step_result",
+]
 
 TokensByRequest = Mapping[str, int | None]
 """What the last plan sampled; None where a request was to be sampled and failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """What one row of logits is sampled with."""
+
+    sample: Sample
+    output_ids: tuple[int, ...]
+    """The whole output so far, the token that was in flight included; empty where neither a
+    penalty nor `bad_words` need it."""
 
 
 def fill_in(
@@ -39,11 +59,51 @@ def fill_in(
     return tokens, errors
 
 
-def sampled_tokens(plan: StepPlan, token_ids: Sequence[int | None]) -> TokensByRequest:
+def sample_rows(plan: StepPlan, known: Sequence[tuple[int, ...]]) -> list[SampleRow]:
+    """One per chunk with a sample, in order; `known` are the tokens that `fill_in` gave."""
+    return [
+        SampleRow(chunk.sample, _output_ids(chunk, chunk.sample, tokens))
+        for chunk, tokens in zip(plan.chunks, known, strict=True)
+        if chunk.sample is not None
+    ]
+
+
+def _output_ids(chunk: Chunk, sample: Sample, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    wanted = sample.params.penalises_output or sample.bad_words
+    if wanted and chunk.follows_in_flight:
+        return (*sample.output_ids, tokens[-1])
+    return sample.output_ids
+
+
+def step_result(
+    plan: StepPlan,
+    token_ids: Sequence[int | None],
+    errors: Mapping[int, str],
+    logprobs: Mapping[int, TokenLogprobs],
+    prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]],
+) -> StepResult:
+    """All by chunk index; a chunk with an error keeps nothing but that.
+
+    Prompt rows without log-probabilities (NaN logits) are an error of their chunk.
+    """
+    failed = dict(errors)
+    for index, rows in prompt_logprobs.items():
+        if any(math.isnan(row.logprob) for row in rows):
+            failed.setdefault(index, "no prompt_logprobs: the logits hold NaN or infinity")
+    return StepResult(
+        step=plan.step,
+        token_ids=tuple(None if i in failed else token for i, token in enumerate(token_ids)),
+        errors=failed,
+        logprobs={i: entry for i, entry in logprobs.items() if i not in failed},
+        prompt_logprobs={i: rows for i, rows in prompt_logprobs.items() if i not in failed},
+    )
+
+
+def sampled_tokens(plan: StepPlan, result: StepResult) -> TokensByRequest:
     """What a plan sampled, for the plan that follows it."""
     return {
         chunk.request_id: token
-        for chunk, token in zip(plan.chunks, token_ids, strict=True)
+        for chunk, token in zip(plan.chunks, result.token_ids, strict=True)
         if chunk.sample is not None
     }
 
@@ -51,10 +111,11 @@ def sampled_tokens(plan: StepPlan, token_ids: Sequence[int | None]) -> TokensByR
 def check_plan(plan: StepPlan, spec: DecoderSpec, *, num_blocks: int, block_size: int) -> None:
     """Raises ValueError for a plan that reaches outside the model or the KV cache.
 
-    Index arithmetic would otherwise read another head's or another request's memory.
+    Index arithmetic would otherwise read another head's or another request's memory. The
+    tokens of `Sample.prompt_ids` and `output_ids` are not looked at, for they may be many:
+    the door has seen the ones, and an executor has sampled the others.
     """
-    if plan.zero_blocks:
-        _check_range("zero_blocks", plan.zero_blocks, num_blocks)
+    _check_range("zero_blocks", plan.zero_blocks, num_blocks)
     for chunk in plan.chunks:
         try:
             _check_chunk(chunk, spec, num_blocks, block_size)
@@ -75,13 +136,35 @@ def _check_chunk(chunk: Chunk, spec: DecoderSpec, num_blocks: int, block_size: i
             f"{len(chunk.block_table)} blocks of {block_size} tokens do not hold {chunk.end} tokens"
         )
     _check_range("block_table", chunk.block_table, num_blocks)
-    if chunk.token_ids:
-        _check_range("token_ids", chunk.token_ids, spec.vocab_size)
-    if chunk.sample is not None and chunk.sample.suppressed:
-        _check_range("suppressed", chunk.sample.suppressed, spec.vocab_size)
+    _check_range("token_ids", chunk.token_ids, spec.vocab_size)
+    if chunk.sample is not None:
+        _check_sample(chunk.sample, spec.vocab_size)
+    if chunk.prompt_rows is not None:
+        _check_prompt_rows(chunk, chunk.prompt_rows, spec.vocab_size)
 
 
-def _check_range(name: str, values: tuple[int, ...], stop: int) -> None:
-    if min(values) < 0 or max(values) >= stop:
+def _check_sample(sample: Sample, vocab_size: int) -> None:
+    _check_range("suppressed", sample.suppressed, vocab_size)
+    _check_range("logit_bias", sample.params.logit_bias or (), vocab_size)
+    allowed = tuple(sample.params.allowed_token_ids or ())[-1:]  # sorted, and none is negative
+    _check_range("allowed_token_ids", allowed, vocab_size)
+    for word in sample.bad_words:
+        _check_range("bad_words", word, vocab_size)
+
+
+def _check_prompt_rows(chunk: Chunk, rows: PromptRows, vocab_size: int) -> None:
+    last = rows.first + len(rows.token_ids) - 1
+    if not chunk.start < rows.first <= last <= chunk.end:
+        raise ValueError(
+            f"the rows that foretell positions {rows.first} to {last} are not all in the chunk, "
+            f"which computes positions {chunk.start} to {chunk.end - 1}"
+        )
+    _check_range("prompt_rows", rows.token_ids, vocab_size)
+    if not 0 <= rows.num_top <= vocab_size:
+        raise ValueError(f"prompt_rows asks for {rows.num_top} of {vocab_size} tokens")
+
+
+def _check_range(name: str, values: Collection[int], stop: int) -> None:
+    if values and (min(values) < 0 or max(values) >= stop):
         bad = next(value for value in values if not 0 <= value < stop)
         raise ValueError(f"{name} holds {bad}, which is outside of [0, {stop})")

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
-from headway.core.plan import Sample, StepPlan, StepResult
-from headway.models.spec import DecoderSpec, DecoderWeights, LayerWeights, Rope
-from headway.runtime.draws import uniforms, why_no_token
-from headway.runtime.inputs import TokensByRequest, check_plan, fill_in, sampled_tokens
+from headway.core.plan import PromptRows, StepPlan, StepResult, TokenLogprobs
+from headway.models.spec import AttentionKind, DecoderSpec, DecoderWeights, LayerWeights, Rope
+from headway.runtime.inputs import (
+    TokensByRequest,
+    check_plan,
+    fill_in,
+    sample_rows,
+    sampled_tokens,
+    step_result,
+)
+from headway.runtime.sample_reference import sample_row, token_logprobs
 
-__all__ = ["ReferenceExecutor", "sample_row"]
+__all__ = ["ReferenceExecutor"]
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
+
+_nan_is_reported_by_row = np.errstate(invalid="ignore", over="ignore")
 
 
 class ReferenceExecutor:
@@ -39,18 +50,29 @@ class ReferenceExecutor:
         """Computes the plan at once. Raises ValueError, changing nothing, for a wrong one."""
         self._check(plan)
         known, errors = fill_in(plan, self._in_flight)
-        rows = iter(self._logits(plan, known))
-        tokens: list[int | None] = []
-        for index, chunk in enumerate(plan.chunks):
-            token = None
-            if chunk.sample is not None:
-                try:
-                    token = sample_row(next(rows), chunk.sample)
-                except ValueError as error:
-                    errors.setdefault(index, str(error))
-            tokens.append(None if index in errors else token)
-        self._in_flight = sampled_tokens(plan, tokens)
-        return StepResult(step=plan.step, token_ids=tuple(tokens), errors=errors)
+        rows = iter(sample_rows(plan, known))
+        tokens: list[int | None] = [None] * len(plan.chunks)
+        logprobs: dict[int, TokenLogprobs] = {}
+        prompt_logprobs: dict[int, tuple[TokenLogprobs, ...]] = {}
+        hidden_states = self._forward(plan, known)
+        for index, (chunk, hidden) in enumerate(zip(plan.chunks, hidden_states, strict=True)):
+            if chunk.prompt_rows is not None:
+                prompt_logprobs[index] = self._prompt_logprobs(
+                    chunk.start, chunk.prompt_rows, hidden
+                )
+            if chunk.sample is None:
+                continue
+            row, logits = next(rows), self._logits(hidden[-1])
+            try:
+                tokens[index] = token = sample_row(logits, row)
+            except ValueError as error:
+                errors.setdefault(index, str(error))
+                continue
+            if (num_top := chunk.sample.params.logprobs) is not None:
+                logprobs[index] = token_logprobs(logits, token, num_top)
+        result = step_result(plan, tokens, errors, logprobs, prompt_logprobs)
+        self._in_flight = sampled_tokens(plan, result)
+        return result
 
     def collect(self, handle: StepResult) -> StepResult:
         return handle
@@ -61,52 +83,102 @@ class ReferenceExecutor:
         Writes the KV cache as `submit` does.
         """
         self._check(plan)
-        return self._logits(plan, fill_in(plan, self._in_flight)[0])
+        hidden_states = self._forward(plan, fill_in(plan, self._in_flight)[0])
+        rows = [
+            self._logits(hidden[-1])
+            for chunk, hidden in zip(plan.chunks, hidden_states, strict=True)
+            if chunk.sample is not None
+        ]
+        return np.array(rows, dtype=np.float32).reshape(len(rows), self._spec.vocab_size)
 
     def _check(self, plan: StepPlan) -> None:
         check_plan(plan, self._spec, num_blocks=self._num_blocks, block_size=self._block_size)
 
-    def _logits(self, plan: StepPlan, known: list[tuple[int, ...]]) -> Array:
+    @_nan_is_reported_by_row
+    def _logits(self, hidden: Array) -> Array:
+        """[..., hidden] -> [..., vocab]"""
+        logits: Array = hidden @ self._weights.head.T
+        return logits
+
+    def _prompt_logprobs(
+        self, start: int, asked: PromptRows, hidden: Array
+    ) -> tuple[TokenLogprobs, ...]:
+        """`hidden` is that of a whole chunk, which begins at `start`."""
+        first_row = asked.first - 1 - start
+        return tuple(
+            token_logprobs(self._logits(hidden[row]), token, asked.num_top)
+            for row, token in enumerate(asked.token_ids, first_row)
+        )
+
+    @_nan_is_reported_by_row
+    def _forward(self, plan: StepPlan, known: list[tuple[int, ...]]) -> list[Array]:
+        """Writes the KV cache; the normalised hidden states of each chunk [tokens, hidden]."""
         for block in plan.zero_blocks:
             self._cache[:, :, block * self._block_size : (block + 1) * self._block_size] = 0.0
         if not plan.chunks:
-            return np.zeros((0, self._spec.vocab_size), dtype=np.float32)
-        last_rows = np.cumsum([chunk.num_tokens for chunk in plan.chunks]) - 1
-        sampled = [i for i, chunk in enumerate(plan.chunks) if chunk.sample is not None]
-        with np.errstate(invalid="ignore", over="ignore"):  # NaN is reported row by row
-            hidden = self._forward(plan, known)[last_rows[sampled]]
-            hidden = _rms_norm(hidden, self._weights.final_norm, self._spec.rms_norm_eps)
-            return hidden @ self._weights.head.T
-
-    def _forward(self, plan: StepPlan, known: list[tuple[int, ...]]) -> Array:
-        spec = self._spec
+            return []
+        spec, eps = self._spec, self._spec.rms_norm_eps
         contexts = [self._slots(chunk.block_table, chunk.end) for chunk in plan.chunks]
-        spans = [(chunk.start, chunk.end) for chunk in plan.chunks]
-        positions = np.concatenate([np.arange(start, end) for start, end in spans])
-        new_slots = np.concatenate(
-            [slots[start:] for slots, (start, _) in zip(contexts, spans, strict=True)]
-        )
-        x: Array = self._weights.embedding[np.concatenate([np.array(ids) for ids in known])]
+        positions = [np.arange(chunk.start, chunk.end) for chunk in plan.chunks]
+        x = self._weights.embedding[np.concatenate([np.array(ids) for ids in known])]
+        x = x * np.float32(spec.embedding_scale)
         for kind, weights, cache in zip(spec.attention, self._layers, self._cache, strict=True):
-            h = _rms_norm(x, weights.attention_norm, spec.rms_norm_eps)
-            q, k, v = (
-                (h @ w.T).reshape(len(h), -1, spec.head_dim)
-                for w in (weights.q, weights.k, weights.v)
+            h = _rms_norm(x, weights.attention_norm, eps)
+            attended = self._attend(h, weights, kind, cache, positions, contexts)
+            x = x + _rms_norm(attended @ weights.o.T, weights.attention_post_norm, eps)
+            h = _rms_norm(x, weights.mlp_norm, eps)
+            gated = self._activation(h @ weights.gate.T) * (h @ weights.up.T)
+            x = x + _rms_norm(gated @ weights.down.T, weights.mlp_post_norm, eps)
+        x = _rms_norm(x, self._weights.final_norm, eps)
+        return np.split(x, _cuts(positions))
+
+    def _attend(
+        self,
+        h: Array,
+        weights: LayerWeights,
+        kind: AttentionKind,
+        cache: Array,
+        positions: list[Ids],
+        contexts: list[Ids],
+    ) -> Array:
+        """Writes K and V of all chunks; then every token attends, [tokens, heads * head_dim].
+
+        `cache` is the layer's; `positions` and `contexts` (the slots of all positions up to
+        the chunk's end) are per chunk.
+        """
+        spec = self._spec
+        all_positions = np.concatenate(positions)
+        slots = np.concatenate([c[p] for c, p in zip(contexts, positions, strict=True)])
+        q, k, v = (
+            _rms_norm(
+                _linear(h, w, bias).reshape(len(h), -1, spec.head_dim), norm, spec.rms_norm_eps
             )
-            cache[0, new_slots] = _rotate(k, positions, kind.rope)
-            cache[1, new_slots] = v
-            q = _rotate(q, positions, kind.rope)
-            attended = np.empty_like(q)
-            row = 0
-            for slots, (start, end) in zip(contexts, spans, strict=True):
-                rows = slice(row, row + end - start)
-                attended[rows] = _attention(
-                    q[rows], cache[0, slots], cache[1, slots], positions[rows]
-                )
-                row = rows.stop
-            x = x + attended.reshape(len(x), -1) @ weights.o.T
-            x = x + _mlp(_rms_norm(x, weights.mlp_norm, spec.rms_norm_eps), weights)
-        return x
+            for w, bias, norm in (
+                (weights.q, weights.q_bias, weights.q_norm),
+                (weights.k, weights.k_bias, weights.k_norm),
+                (weights.v, weights.v_bias, None),
+            )
+        )
+        cache[0, slots] = _rotate(k, all_positions, kind.rope)
+        cache[1, slots] = v
+        q = _rotate(q, all_positions, kind.rope)
+        attended = [
+            _attention(
+                own, *cache[:, context], seen=_seen(p, kind.window), scale=spec.attention_scale
+            )
+            for own, context, p in zip(
+                np.split(q, _cuts(positions)), contexts, positions, strict=True
+            )
+        ]
+        return np.concatenate(attended).reshape(len(h), -1)
+
+    def _activation(self, gate: Array) -> Array:
+        if self._spec.activation == "silu":
+            factor = 0.5 + 0.5 * np.tanh(0.5 * gate)
+        else:  # GELU's tanh approximation (arXiv 1606.08415)
+            factor = 0.5 + 0.5 * np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3))
+        activated: Array = gate * factor
+        return activated
 
     def _slots(self, block_table: tuple[int, ...], end: int) -> Ids:
         positions = np.arange(end)
@@ -115,7 +187,21 @@ class ReferenceExecutor:
         return slots
 
 
-def _rms_norm(x: Array, weight: Array, eps: float) -> Array:
+def _cuts(positions: list[Ids]) -> Ids:
+    """Where to split the rows of all chunks into those of each."""
+    cuts: Ids = np.cumsum([len(own) for own in positions])[:-1]
+    return cuts
+
+
+def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
+    product: Array = x @ weight.T
+    return product if bias is None else product + bias
+
+
+def _rms_norm(x: Array, weight: Array | None, eps: float) -> Array:
+    """Over the last axis, with the statistics in float64; x itself where there is no weight."""
+    if weight is None:
+        return x
     mean_square = np.square(x, dtype=np.float64).mean(axis=-1, keepdims=True)
     normalised: Array = (x / np.sqrt(mean_square + eps) * weight).astype(np.float32)
     return normalised
@@ -131,51 +217,19 @@ def _rotate(x: Array, positions: Ids, rope: Rope) -> Array:
     return rotated.astype(np.float32)
 
 
-def _attention(q: Array, k: Array, v: Array, positions: Ids) -> Array:
-    """A query sees the keys up to its position; q [tokens, heads, d], k and v [keys, ...]."""
+def _seen(positions: Ids, window: int | None) -> npt.NDArray[np.bool_]:
+    """Which positions from 0 to the last of `positions` each of these attends to."""
+    age = positions[:, None] - np.arange(positions[-1] + 1)
+    return (age >= 0) & (age < (window or np.inf))
+
+
+def _attention(q: Array, k: Array, v: Array, *, seen: npt.NDArray[np.bool_], scale: float) -> Array:
+    """q [tokens, heads, d], k and v [keys, kv_heads, d], seen [tokens, keys]."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat(group, axis=1), v.repeat(group, axis=1)
-    scores = np.einsum("thd,khd->htk", q, k) / np.sqrt(q.shape[-1])
-    scores = np.where(np.arange(len(k)) <= positions[:, None], scores, -np.inf)
+    scores = np.einsum("thd,khd->htk", q, k) * np.float64(scale)
+    scores = np.where(seen, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights = weights / weights.sum(axis=-1, keepdims=True)
     attended: Array = np.einsum("htk,khd->thd", weights, v).astype(np.float32)
     return attended
-
-
-def _mlp(h: Array, weights: LayerWeights) -> Array:
-    gate = h @ weights.gate.T
-    silu = gate * (0.5 + 0.5 * np.tanh(0.5 * gate))
-    down: Array = (silu * (h @ weights.up.T)) @ weights.down.T
-    return down
-
-
-def sample_row(logits: Array, sample: Sample) -> int:
-    """One token from one row [vocab]; raises ValueError where none can be sampled.
-
-    Temperature, min_p, top_k, top_p in vLLM's order, each on what the one before left;
-    then the inverse of the cumulative distribution in the order of the vocabulary.
-    """
-    params = sample.params
-    scores = logits.astype(np.float64)
-    scores[list(sample.suppressed)] = -np.inf
-    best = int(np.argmax(scores))  # the lowest on ties; NaN wins
-    if (reason := why_no_token(float(scores[best]))) is not None:
-        raise ValueError(reason)
-    if params.greedy:
-        return best
-    with np.errstate(over="ignore"):  # a tiny temperature leaves only the best
-        probabilities = np.exp((scores - scores[best]) / params.temperature)
-    probabilities /= probabilities.sum()
-    probabilities[probabilities < params.min_p * probabilities.max()] = 0.0
-    kept = np.argsort(-probabilities, kind="stable")  # lower ids first on ties
-    if params.top_k > 0:
-        kept = kept[: params.top_k]
-    if params.top_p < 1.0:
-        reached = probabilities[kept].cumsum()
-        kept = kept[: np.searchsorted(reached, params.top_p * reached[-1]) + 1]
-    cumulative = np.zeros_like(probabilities)
-    cumulative[kept] = probabilities[kept]
-    cumulative = cumulative.cumsum()
-    drawn = uniforms([sample])[0] * cumulative[-1]
-    return int(np.searchsorted(cumulative, drawn, side="right"))

@@ -1,42 +1,112 @@
-"""Sampling of a mixed batch in PyTorch; `reference.sample_row` is its plain definition.
+"""Sampling of a mixed batch in PyTorch; `sample_reference` is its plain definition.
 
-A row's token depends on its logits and its `Sample` alone: all that runs over several rows
+A row's token depends on its logits and its `SampleRow` alone: all that runs over several rows
 at once is elementwise, or a scan or a search along the row, and sums are cumulative ones,
 whose order does not change with the number of rows.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from headway.core.plan import Sample
+from headway.core.plan import Sample, TokenLogprobs
+from headway.runtime.adjustments import adjust
 from headway.runtime.draws import uniforms, why_no_token
+from headway.runtime.filters import ranks_tokens, truncate
+from headway.runtime.inputs import SampleRow
 
-__all__ = ["sample"]
+__all__ = ["SampledRows", "prompt_logprobs", "sample"]
 
 _SLICE_BYTES = 8 << 20
 """Float64 probabilities held at a time; more would fall out of the CPU's caches."""
 
 
-def sample(logits: Tensor, samples: Sequence[Sample]) -> tuple[list[int | None], dict[int, str]]:
-    """A token per row, or None and an error by row.
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """What the rows of a batch came to."""
 
-    `logits` [rows, vocab] float32 are overwritten where tokens are suppressed. Where every
-    row is greedy, nothing but the argmax (the lowest token on ties) runs.
+    token_ids: list[int | None]
+    """The token of each row; None where it has an error."""
+    errors: dict[int, str]
+    """Row → why no token can be sampled."""
+    logprobs: dict[int, TokenLogprobs]
+    """Row → of its token, for the rows whose params ask for `logprobs`."""
+
+
+def sample(logits: Tensor, rows: Sequence[SampleRow]) -> SampledRows:
+    """A token per row of raw logits [rows, vocab] float32, which may be overwritten.
+
+    Raises ValueError for a token outside of the vocabulary in a row's `SampleRow`. Where every
+    row is greedy and plain, nothing but the argmax (the lowest token on ties) runs.
     """
-    _suppress(logits, samples)
-    largest, best = logits.max(dim=-1)
+    asking: dict[int, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        if row.sample.params.logprobs is not None:
+            asking[row.sample.params.logprobs].append(i)
+    raw = {num_top: logits[some] for num_top, some in asking.items()}  # copies, before a change
+    adjust(logits, rows)
+    tokens, errors = _choose(logits, [row.sample for row in rows])
+    logprobs: dict[int, TokenLogprobs] = {}
+    for num_top, some in asking.items():
+        records = prompt_logprobs(raw[num_top], [tokens[i] or 0 for i in some], num_top)
+        logprobs |= {i: of for i, of in zip(some, records, strict=True) if i not in errors}
+    return SampledRows(tokens, errors, logprobs)
+
+
+def prompt_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: int) -> list[TokenLogprobs]:
+    """Of a token per row and the row's `num_top` likeliest, under the softmax of raw logits.
+
+    `logits` are [rows, vocab] float32. Where a row holds NaN or inf, so does its record.
+    """
+    records: list[TokenLogprobs] = []
+    rows_at_once = _rows_at_once(logits)
+    for begin in range(0, len(logits), rows_at_once):
+        rows = slice(begin, begin + rows_at_once)
+        records += _logprobs(logits[rows], token_ids[rows], num_top)
+    return records
+
+
+def _logprobs(logits: Tensor, token_ids: Sequence[int], num_top: int) -> list[TokenLogprobs]:
+    chosen = torch.tensor(token_ids, device=logits.device)[:, None]
+    likelier = torch.gt(logits, logits.gather(1, chosen), out=torch.empty_like(logits))
+    ranks = 1 + likelier.sum(dim=-1).long()  # ones: their sum is exact in any order
+    wanted = torch.cat((chosen, _likeliest(logits, num_top)), dim=1)
+    values = logits.double().log_softmax(dim=-1).gather(1, wanted)
+    return [
+        TokenLogprobs(token, first, rank, tuple(zip(top, others, strict=True)))
+        for (token, *top), (first, *others), rank in zip(
+            wanted.tolist(), values.tolist(), ranks.tolist(), strict=True
+        )
+    ]
+
+
+def _likeliest(logits: Tensor, count: int) -> Tensor:
+    """The `count` likeliest tokens of each row, in order, lower ones first on ties."""
+    values, tokens = logits.topk(min(count + 1, logits.shape[1]))
+    tied = (values[:, 1:] == values[:, :-1]).any(dim=-1)
+    for row in tied.nonzero()[:, 0].tolist():  # topk leaves the order of equals open
+        candidates = (~(logits[row] < values[row, -1])).nonzero()[:, 0]  # NaN too
+        order = logits[row, candidates].sort(descending=True, stable=True).indices
+        tokens[row] = candidates[order[: tokens.shape[1]]]
+    return tokens[:, :count]
+
+
+def _choose(logits: Tensor, samples: Sequence[Sample]) -> tuple[list[int | None], dict[int, str]]:
+    best = _argmax(logits)
     tokens: list[int | None] = best.tolist()
     errors: dict[int, str] = {}
-    for row, value in enumerate(largest.tolist()):
-        if (reason := why_no_token(value)) is not None:
+    for row, value in enumerate(logits.gather(1, best[:, None])[:, 0].tolist()):
+        if (reason := why_no_token(value, samples[row])) is not None:
             errors[row] = reason
             tokens[row] = None
     drawn = [i for i, s in enumerate(samples) if not s.params.greedy and i not in errors]
-    rows_at_once = max(1, _SLICE_BYTES // (8 * logits.shape[1]))
+    drawn.sort(key=lambda i: ranks_tokens(samples[i].params, logits.shape[1]))  # fewer copies
+    rows_at_once = _rows_at_once(logits)
     for begin in range(0, len(drawn), rows_at_once):
         rows = drawn[begin : begin + rows_at_once]
         for row, token in zip(rows, _draw(logits[rows], [samples[i] for i in rows]), strict=True):
@@ -44,73 +114,26 @@ def sample(logits: Tensor, samples: Sequence[Sample]) -> tuple[list[int | None],
     return tokens, errors
 
 
-def _suppress(logits: Tensor, samples: Sequence[Sample]) -> None:
-    pairs = [(row, token) for row, s in enumerate(samples) for token in s.suppressed]
-    if pairs:
-        rows, tokens = torch.tensor(pairs, device=logits.device).T
-        logits[rows, tokens] = -torch.inf
+def _argmax(logits: Tensor) -> Tensor:
+    """The first of the largest in each row, or of the NaNs: NumPy's search is the faster."""
+    if logits.device.type == "cpu":
+        return torch.from_numpy(logits.numpy().argmax(axis=-1))
+    return logits.argmax(dim=-1)
 
 
 def _draw(logits: Tensor, samples: Sequence[Sample]) -> list[int]:
     """Inverse of the cumulative distribution, in the order of the vocabulary."""
     scores = logits.double()
     scores -= scores.amax(dim=-1, keepdim=True)  # before a tiny temperature could overflow
-    scores /= _column([s.params.temperature for s in samples], logits)
+    temperatures = torch.tensor([[s.params.temperature] for s in samples], dtype=torch.float64)
+    scores /= temperatures.to(scores.device)
     probabilities = scores.softmax(dim=-1)
-    _truncate(probabilities, samples)
+    truncate(probabilities, [s.params for s in samples])
     cumulative = probabilities.cumsum(dim=-1)
     drawn = torch.from_numpy(uniforms(samples)).to(logits.device)[:, None] * cumulative[:, -1:]
     tokens: list[int] = torch.searchsorted(cumulative, drawn, right=True)[:, 0].tolist()
     return tokens
 
 
-def _truncate(probabilities: Tensor, samples: Sequence[Sample]) -> None:
-    """Sets to zero what min_p, then top_k, then top_p leave out, as vLLM orders them."""
-    vocab = probabilities.shape[1]
-    if any(s.params.min_p for s in samples):
-        floor = _column([s.params.min_p for s in samples], probabilities)
-        floor = floor * probabilities.amax(dim=-1, keepdim=True)
-        probabilities.masked_fill_(probabilities < floor, 0.0)
-    ranked = [
-        i for i, s in enumerate(samples) if s.params.top_p < 1.0 or 0 < s.params.top_k < vocab
-    ]
-    if ranked:
-        rows = probabilities[ranked]
-        kept = _likeliest(rows, [samples[i] for i in ranked])
-        probabilities[ranked] = rows.masked_fill_(~kept, 0.0)
-
-
-def _likeliest(probabilities: Tensor, samples: Sequence[Sample]) -> Tensor:
-    """Which tokens top_k and top_p keep: bool, of the shape of `probabilities`.
-
-    Ranks only as many tokens as may be kept: with top_p alone, those below (1 - top_p) /
-    vocab weigh less than 1 - top_p together. On ties the lower token is kept.
-    """
-    vocab = probabilities.shape[1]
-    params = [s.params for s in samples]
-    top_k = torch.tensor(
-        [p.top_k if 0 < p.top_k < vocab else vocab for p in params], device=probabilities.device
-    )[:, None]
-    top_p = _column([p.top_p for p in params], probabilities)
-    whole = (top_k == vocab) & (_column([p.min_p for p in params], probabilities) == 0.0)
-    negligible = torch.where(whole, (1.0 - top_p) / vocab, 0.0)
-    candidates = (probabilities > negligible).sum(dim=-1, keepdim=True).clamp_(min=1)
-    candidates = torch.minimum(candidates, top_k)
-    ranked = probabilities.topk(int(candidates.max())).values
-    rank = torch.arange(ranked.shape[1], device=ranked.device)
-    ranked.masked_fill_(rank >= top_k, 0.0)
-    reached = ranked.cumsum(dim=-1)
-    total = torch.where(whole, 1.0, reached[:, -1:])
-    limit = torch.where(top_p < 1.0, top_p * total, torch.inf)
-    more = (reached < limit) & (rank + 1 < candidates)
-    last = more.sum(dim=-1, keepdim=True)  # rank of the last token kept
-    cutoff = ranked.gather(1, last)
-    kept, tied = probabilities > cutoff, probabilities == cutoff
-    room = last + 1 - kept.sum(dim=-1, keepdim=True)
-    if bool((tied.sum(dim=-1, keepdim=True) > room).any()):
-        tied &= tied.cumsum(dim=-1) <= room
-    return kept | tied
-
-
-def _column(values: list[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64, device=like.device)[:, None]
+def _rows_at_once(logits: Tensor) -> int:
+    return max(1, _SLICE_BYTES // (8 * logits.shape[1]))

@@ -21,11 +21,11 @@ from starlette.types import Receive, Scope, Send
 
 from headway.core.params import SamplingParams
 from headway.engine.async_engine import AsyncEngine, RequestStream
-from headway.engine.outputs import NewRequest, OutputDelta
+from headway.engine.outputs import NewRequest, OutputDelta, fan_out
 from headway.errors import EngineDead, RequestTooLarge
 from headway.server.errors import ApiError, bad_request, to_api_error
 from headway.server.protocol import ChatRequest, CompletionRequest, GenerationRequest, decode
-from headway.server.responses import Answer, ChatReply, CompletionReply, Reply, usage_of
+from headway.server.responses import Answer, ChatReply, CompletionReply, Reply, Shown, usage_of
 from headway.server.transport import ClientGone, EventStream, read_body, run_while_connected
 
 __all__ = ["ChatCompletions", "Completions", "Endpoint", "GenerationEndpoint"]
@@ -72,11 +72,16 @@ class Completions:
                 for prompt in prompts
             ]
 
+        params = request.sampling_params(engine.sampling_defaults)
         return Job(
             request=request,
-            params=request.sampling_params(),
+            params=params,
             reply=CompletionReply(
-                f"cmpl-{uuid.uuid4().hex}", int(time.time()), model, _no_usage(request)
+                f"cmpl-{uuid.uuid4().hex}",
+                int(time.time()),
+                model,
+                _shown(params, engine),
+                _no_usage(request),
             ),
             encode=encode,
             prompt_field="prompt",
@@ -102,15 +107,24 @@ class ChatCompletions:
             # The template writes the special tokens itself.
             return [engine.tokenizer.encode(template.render(messages), add_special_tokens=False)]
 
+        params = request.sampling_params(engine.sampling_defaults)
         return Job(
             request=request,
-            params=request.sampling_params(),
+            params=params,
             reply=ChatReply(
-                f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), model, _no_usage(request)
+                f"chatcmpl-{uuid.uuid4().hex}",
+                int(time.time()),
+                model,
+                _shown(params, engine),
+                _no_usage(request),
             ),
             encode=encode,
             prompt_field="messages",
         )
+
+
+def _shown(params: SamplingParams, engine: AsyncEngine) -> Shown:
+    return Shown(engine.tokenizer, params.logprobs is not None, params.prompt_logprobs is not None)
 
 
 def _no_usage(request: GenerationRequest) -> UnsetType | None:
@@ -153,13 +167,17 @@ class GenerationEndpoint:
         """The answer in one piece; None where it was streamed."""
         job = self._endpoint.read(body, self._engine, self._model)
         self._check_model(job.request.model)
-        self._engine.check_room()
+        self._engine.check_room(job.params.n)
         if len(body) < _LONG_BODY_BYTES:
             prompts = job.encode()
         else:
             prompts = await asyncio.to_thread(job.encode)
         streams = self._add(job, prompts)
-        answers = [Answer(len(prompt)) for prompt in prompts]
+        answers = [
+            Answer(0 if index else len(prompt))
+            for prompt in prompts
+            for index in range(job.params.n)
+        ]
         try:
             if job.request.stream:
                 await _stream(job, streams, answers, events)
@@ -187,7 +205,7 @@ class GenerationEndpoint:
             for index, prompt in enumerate(prompts)
         ]
         try:
-            return self._engine.add_all(new)
+            return self._engine.add_all([one for request in new for one in fan_out(request)])
         except RequestTooLarge as error:
             # Too long for the model is one thing, too many at once another.
             fits = max(map(len, prompts)) < self._engine.max_model_len
@@ -213,12 +231,12 @@ async def _stream(
     reply, opened = job.reply, [False] * len(streams)
     async with aclosing(_merge(streams)) as deltas:
         async for index, delta in deltas:
-            answers[index].add(delta)
             chunks = [] if opened[index] else [reply.opening(index)]
             opened[index] = True
             # Text may be held back: half a character, or what may become a stop string.
-            if delta.text or delta.finish_reason is not None:
-                chunks.append(reply.chunk(index, delta))
+            if delta.text or delta.logprobs or delta.finish_reason is not None:
+                chunks.append(reply.chunk(index, delta, answers[index]))
+            answers[index].add(delta)
             await events.send(msgspec.json.encode(chunk) for chunk in chunks if chunk is not None)
     closing = [b"[DONE]"]
     if job.request.include_usage:

@@ -28,6 +28,14 @@ _SAMPLING_FIELDS = (
     "top_p",
     "top_k",
     "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "n",
+    "prompt_logprobs",
     "seed",
     "stop",
     "stop_token_ids",
@@ -54,6 +62,14 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    n: int | None = None
+    prompt_logprobs: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
@@ -72,26 +88,12 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     verbosity: Any = None
 
     # Taken only where they ask for nothing.
-    n: Any = None
-    frequency_penalty: Any = None
-    presence_penalty: Any = None
-    repetition_penalty: Any = None
-    logit_bias: Any = None
-    logprobs: Any = None
-    prompt_logprobs: Any = None
     skip_special_tokens: Any = None
     spaces_between_special_tokens: Any = None
     include_stop_str_in_output: Any = None
     add_special_tokens: Any = None
 
     neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        "n": (1,),
-        "frequency_penalty": (0,),
-        "presence_penalty": (0,),
-        "repetition_penalty": (1,),
-        "logit_bias": ({},),
-        "logprobs": (),
-        "prompt_logprobs": (),
         "skip_special_tokens": (True,),
         "spaces_between_special_tokens": (True,),
         "include_stop_str_in_output": (False,),
@@ -115,10 +117,15 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
                 raise InvalidRequest("stream_options", "needs stream to be true")
             if self.stream_options.include_obfuscation:
                 raise InvalidRequest("stream_options.include_obfuscation", "is not supported")
+        if self.stream and self.prompt_logprobs is not None:
+            raise InvalidRequest("prompt_logprobs", "come with a whole answer; stream must be off")
 
-    def sampling_params(self) -> SamplingParams:
-        """Raises `InvalidRequest` for a value out of range."""
-        return SamplingParams(**self._sampling())
+    def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
+        """With the model's own `defaults` for what the client leaves out.
+
+        Raises `InvalidRequest` for a value out of range.
+        """
+        return SamplingParams(**{**defaults, **self._sampling()})
 
     def _sampling(self) -> dict[str, Any]:
         values = {field: getattr(self, field) for field in _SAMPLING_FIELDS}
@@ -129,16 +136,25 @@ class CompletionRequest(GenerationRequest, kw_only=True):
     """Body of `POST /v1/completions`."""
 
     prompt: str | list[str | int | list[int]]
-    best_of: Any = None
+    logprobs: int | None = None
+    best_of: int | None = None
     echo: Any = None
     suffix: Any = None
 
     neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {
         **GenerationRequest.neutral,
-        "best_of": (1,),
         "echo": (False,),
         "suffix": (),
     }
+
+    def check(self) -> None:
+        super().check()
+        if self.best_of not in (None, self.n or 1):
+            raise InvalidRequest("best_of", f"{self.best_of} is not n ({self.n or 1})")
+
+    def _sampling(self) -> dict[str, Any]:
+        sampling = super()._sampling()
+        return sampling if self.logprobs is None else sampling | {"logprobs": self.logprobs}
 
     def prompts(self) -> list[str | list[int]]:
         """The prompts in order, each a text or its tokens.
@@ -204,6 +220,8 @@ class ChatRequest(GenerationRequest, kw_only=True):
     messages: list[Message]
     max_completion_tokens: int | None = None
     response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
 
     audio: Any = None
     chat_template: Any = None
@@ -219,13 +237,11 @@ class ChatRequest(GenerationRequest, kw_only=True):
     reasoning_effort: Any = None
     tool_choice: Any = None
     tools: Any = None
-    top_logprobs: Any = None
     web_search_options: Any = None
 
     neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {
         **GenerationRequest.neutral,
         "add_special_tokens": (False,),
-        "logprobs": (False,),
         "audio": (),
         "chat_template": (),
         "chat_template_kwargs": ({},),
@@ -240,7 +256,6 @@ class ChatRequest(GenerationRequest, kw_only=True):
         "reasoning_effort": (),
         "tool_choice": ("none", "auto"),
         "tools": ([],),
-        "top_logprobs": (0,),
         "web_search_options": (),
     }
 
@@ -248,6 +263,8 @@ class ChatRequest(GenerationRequest, kw_only=True):
         super().check()
         if not self.messages:
             raise InvalidRequest("messages", "is an empty list")
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidRequest("top_logprobs", "needs logprobs to be true")
         limits = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(limits) > 1:
             raise InvalidRequest(
@@ -255,17 +272,28 @@ class ChatRequest(GenerationRequest, kw_only=True):
                 f"is {self.max_completion_tokens}, max_tokens {self.max_tokens}; give one of them",
             )
 
-    def sampling_params(self) -> SamplingParams:
+    def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
         """As many tokens as the context leaves, unless a limit is given."""
-        if self.max_completion_tokens is None:
-            return SamplingParams(**{"max_tokens": None} | self._sampling())
+        limit = self.max_completion_tokens
+        given = {**defaults, "max_tokens": None, **self._sampling()}
         try:
-            return SamplingParams(**self._sampling() | {"max_tokens": self.max_completion_tokens})
+            return SamplingParams(**given if limit is None else {**given, "max_tokens": limit})
         except InvalidRequest as error:
-            if error.field != "max_tokens":
-                raise
-            message = str(error).removeprefix("max_tokens: ")
-            raise InvalidRequest("max_completion_tokens", message) from None
+            raise self._renamed(error) from None
+
+    def _sampling(self) -> dict[str, Any]:
+        sampling = super()._sampling()
+        return sampling | {"logprobs": self.top_logprobs or 0} if self.logprobs else sampling
+
+    def _renamed(self, error: InvalidRequest) -> InvalidRequest:
+        """The same with the field's name in this endpoint."""
+        message = str(error).removeprefix(f"{error.field}: ")
+        match error.field:
+            case "max_tokens" if self.max_completion_tokens is not None:
+                return InvalidRequest("max_completion_tokens", message)
+            case "logprobs":
+                return InvalidRequest("top_logprobs", message)
+        return error
 
 
 RequestT = TypeVar("RequestT", bound=GenerationRequest)

@@ -8,9 +8,19 @@ from typing import Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
+from headway.core.plan import TokenLogprobs
 from headway.engine.outputs import OutputDelta
+from headway.server.logprobs import (
+    ChatLogprobs,
+    CompletionLogprobs,
+    PromptLogprob,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_logprobs,
+)
+from headway.text.tokenizer import Tokenizer
 
-__all__ = ["Answer", "ChatReply", "CompletionReply", "Reply", "usage_of"]
+__all__ = ["Answer", "ChatReply", "CompletionReply", "Reply", "Shown", "usage_of"]
 
 
 class PromptTokensDetails(Struct):
@@ -26,18 +36,26 @@ class Usage(Struct):
 
 @dataclass(slots=True)
 class Answer:
-    """What one prompt has come to so far; grows with each delta."""
+    """What one completion has come to so far; grows with each delta."""
 
     num_prompt_tokens: int
+    """0 for the second and further completions of a prompt: it counts once."""
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
+    num_characters: int = 0
     texts: list[str] = field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: int | str | None = None
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     def add(self, delta: OutputDelta) -> None:
         self.num_output_tokens += len(delta.token_ids)
-        self.num_cached_tokens = delta.num_cached_tokens
+        if self.num_prompt_tokens:
+            self.num_cached_tokens = delta.num_cached_tokens
+        self.logprobs += delta.logprobs
+        self.prompt_logprobs += delta.prompt_logprobs
+        self.num_characters += len(delta.text)
         self.texts.append(delta.text)
         self.finish_reason = delta.finish_reason
         self.stop_reason = delta.stop_reason
@@ -61,8 +79,8 @@ class Reply(Protocol):
         """The event before the first one of a choice, if there is any."""
         ...
 
-    def chunk(self, index: int, delta: OutputDelta) -> Struct:
-        """The event for new text, or for the end, of a choice."""
+    def chunk(self, index: int, delta: OutputDelta, before: Answer, /) -> Struct:
+        """The event for new text, or for the end, of a choice; `before`: without the delta."""
         ...
 
     def usage_chunk(self, usage: Usage) -> Struct:
@@ -70,16 +88,40 @@ class Reply(Protocol):
         ...
 
     def whole(self, answers: Sequence[Answer]) -> Struct:
-        """The answer in one piece; choices are in the order of the prompts."""
+        """The answer in one piece; choices are in the order of the prompts, and of `n`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What of the log-probabilities a request wants to see."""
+
+    tokenizer: Tokenizer
+    logprobs: bool
+    prompt_logprobs: bool
+
+    def completion(
+        self, rows: Sequence[TokenLogprobs], offset: int = 0
+    ) -> CompletionLogprobs | None:
+        """`offset`: characters of the text that was given out before."""
+        return completion_logprobs(rows, self.tokenizer, offset) if self.logprobs else None
+
+    def chat(self, rows: Sequence[TokenLogprobs]) -> ChatLogprobs | None:
+        return chat_logprobs(rows, self.tokenizer) if self.logprobs else None
+
+    def prompt(
+        self, rows: Sequence[TokenLogprobs]
+    ) -> list[dict[int, PromptLogprob] | None] | UnsetType:
+        return prompt_logprobs(rows, self.tokenizer) if self.prompt_logprobs else UNSET
 
 
 class CompletionChoice(Struct, kw_only=True):
     index: int
     text: str
-    logprobs: None = None
+    logprobs: CompletionLogprobs | None
     finish_reason: str | None
     stop_reason: int | str | None
+    prompt_logprobs: list[dict[int, PromptLogprob] | None] | UnsetType = UNSET
 
 
 class Completion(Struct, kw_only=True):
@@ -98,16 +140,18 @@ class CompletionReply:
     id: str
     created: int
     model: str
+    shown: Shown
     no_usage: UnsetType | None = UNSET
     """What stands for the usage in all chunks but the last: nothing, or null."""
 
     def opening(self, _index: int, /) -> None:
         return None
 
-    def chunk(self, index: int, delta: OutputDelta) -> Struct:
+    def chunk(self, index: int, delta: OutputDelta, before: Answer, /) -> Struct:
         choice = CompletionChoice(
             index=index,
             text=delta.text,
+            logprobs=self.shown.completion(delta.logprobs, before.num_characters),
             finish_reason=delta.finish_reason,
             stop_reason=delta.stop_reason,
         )
@@ -121,8 +165,10 @@ class CompletionReply:
             CompletionChoice(
                 index=index,
                 text="".join(answer.texts),
+                logprobs=self.shown.completion(answer.logprobs),
                 finish_reason=answer.finish_reason,
                 stop_reason=answer.stop_reason,
+                prompt_logprobs=self.shown.prompt(answer.prompt_logprobs),
             )
             for index, answer in enumerate(answers)
         ]
@@ -145,7 +191,7 @@ class ChatMessage(Struct, kw_only=True):
 class ChatChoice(Struct, kw_only=True):
     index: int
     message: ChatMessage
-    logprobs: None = None
+    logprobs: ChatLogprobs | None
     finish_reason: str | None
     stop_reason: int | str | None
 
@@ -157,6 +203,7 @@ class ChatCompletion(Struct, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: list[dict[int, PromptLogprob] | None] | UnsetType = UNSET
 
 
 class ChatDelta(Struct, kw_only=True, omit_defaults=True):
@@ -167,7 +214,7 @@ class ChatDelta(Struct, kw_only=True, omit_defaults=True):
 class ChatChunkChoice(Struct, kw_only=True):
     index: int
     delta: ChatDelta
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
 
@@ -188,6 +235,7 @@ class ChatReply:
     id: str
     created: int
     model: str
+    shown: Shown
     no_usage: UnsetType | None = UNSET
     """What stands for the usage in all chunks but the last: nothing, or null."""
 
@@ -195,10 +243,11 @@ class ChatReply:
         delta = ChatDelta(role="assistant", content="")
         return self._chunk([ChatChunkChoice(index=index, delta=delta)], self.no_usage)
 
-    def chunk(self, index: int, delta: OutputDelta) -> Struct:
+    def chunk(self, index: int, delta: OutputDelta, _before: Answer, /) -> Struct:
         choice = ChatChunkChoice(
             index=index,
             delta=ChatDelta(content=delta.text or None),
+            logprobs=self.shown.chat(delta.logprobs),
             finish_reason=delta.finish_reason,
             stop_reason=delta.stop_reason,
         )
@@ -212,6 +261,7 @@ class ChatReply:
             ChatChoice(
                 index=index,
                 message=ChatMessage(content="".join(answer.texts)),
+                logprobs=self.shown.chat(answer.logprobs),
                 finish_reason=answer.finish_reason,
                 stop_reason=answer.stop_reason,
             )
@@ -223,6 +273,7 @@ class ChatReply:
             model=self.model,
             choices=choices,
             usage=usage_of(answers),
+            prompt_logprobs=self.shown.prompt(answers[0].prompt_logprobs),
         )
 
     def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | UnsetType | None) -> ChatChunk:

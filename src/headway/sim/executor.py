@@ -3,7 +3,7 @@
 It keeps in each slot of its KV cache what a model would: something that depends on every
 token before. A sampled token is a function of what the chunk reads through its block table,
 so any mistake in scheduling (a token skipped or computed twice, a wrong block, a block reused
-too early, a wrong prefix hit) shows as a wrong token.
+too early, a wrong prefix hit) shows as a wrong token. Every log-probability asked for is 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.clock import VirtualClock
-from headway.core.plan import Chunk, StepPlan, StepResult
+from headway.core.plan import Chunk, PromptRows, StepPlan, StepResult, TokenLogprobs
 
 __all__ = ["LinearCost", "SimulatedExecutor", "expected_tokens"]
 
@@ -38,7 +38,7 @@ class SimulatedExecutor:
         vocab_size: sampled tokens are below this.
         cost: seconds that a plan takes.
         verify: read every slot of a context, not its last alone, and fail where one holds
-            another's KV; costs a pass over the context per token.
+            another's KV, or the sample another output; costs a pass over the context per token.
     """
 
     def __init__(
@@ -73,7 +73,18 @@ class SimulatedExecutor:
             for chunk, token in zip(plan.chunks, token_ids, strict=True)
             if token is not None
         }
-        return StepResult(plan.step, token_ids), self._cost(plan)
+        logprobs = {
+            index: _certain(token)
+            for index, (chunk, token) in enumerate(zip(plan.chunks, token_ids, strict=True))
+            if chunk.sample and token is not None and chunk.sample.params.logprobs is not None
+        }
+        prompt_logprobs = {
+            index: self._prompt_logprobs(chunk, chunk.prompt_rows)
+            for index, chunk in enumerate(plan.chunks)
+            if chunk.prompt_rows is not None
+        }
+        result = StepResult(plan.step, token_ids, {}, logprobs, prompt_logprobs)
+        return result, self._cost(plan)
 
     def collect(self, handle: tuple[StepResult, float]) -> StepResult:
         result, seconds = handle
@@ -102,12 +113,24 @@ class SimulatedExecutor:
         _, state = self._slots[self._slot(chunk, chunk.end - 1)]
         return _token(state, self._vocab_size, chunk.sample.suppressed)
 
+    def _prompt_logprobs(self, chunk: Chunk, asked: PromptRows) -> tuple[TokenLogprobs, ...]:
+        end = asked.first + len(asked.token_ids)
+        assert chunk.start < asked.first < end <= chunk.end + 1, "a row outside of the chunk"
+        for position, token in enumerate(asked.token_ids[: chunk.end - asked.first], asked.first):
+            computed, _ = self._slots[self._slot(chunk, position)]
+            assert token == computed, f"{chunk.request_id}: position {position} is {computed}"
+        return tuple(map(_certain, asked.token_ids))
+
     def _check_context(self, chunk: Chunk) -> None:
-        state = _START
+        state, tokens = _START, list[int]()
         for position in range(chunk.end):
             token, stored = self._slots[self._slot(chunk, position)]
             state = _next_state(state, token)
             assert stored == state, f"{chunk.request_id}: position {position} holds another's KV"
+            tokens.append(token)
+        if chunk.sample is not None and (output := chunk.sample.output_ids):
+            known = tokens[: chunk.end - chunk.follows_in_flight]
+            assert known[-len(output) :] == list(output), f"{chunk.request_id}: another output"
 
 
 def expected_tokens(
@@ -128,6 +151,10 @@ def expected_tokens(
             break
         state = _next_state(state, output[-1])
     return output
+
+
+def _certain(token: int) -> TokenLogprobs:
+    return TokenLogprobs(token, logprob=0.0, rank=1, top=())
 
 
 def _next_state(state: int, token: int) -> int:

@@ -128,3 +128,41 @@ def test_a_priority_that_the_policy_does_not_heed_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="priority: needs scheduling_policy priority"):
         Driver().add("a", 4, priority=1)
     Driver(policy="priority").add("a", 4, priority=1)
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"allowed_token_ids": [5, 1000]}, "allowed_token_ids"),
+        ({"logit_bias": {1000: 1.0}}, "logit_bias"),
+        ({"allowed_token_ids": [5], "stop_token_ids": [5], "min_tokens": 1}, "allowed_token_ids"),
+    ],
+)
+def test_constraints_that_cannot_be_met_are_refused(params: dict[str, object], field: str) -> None:
+    d = Driver()
+    with pytest.raises(InvalidRequest) as caught:
+        d.add("a", 4, **params)  # type: ignore[arg-type]
+    assert caught.value.field == field
+    d.add("a", 4, allowed_token_ids=[5, 6], stop_token_ids=[5], min_tokens=1)
+
+
+def test_allowed_tokens_that_bad_words_ban_are_refused() -> None:
+    d = Driver()
+    request = d.make("a", 4, allowed_token_ids=[5, 6])
+    request.bad_words = ((5,), (6,))
+    with pytest.raises(InvalidRequest, match="allowed_token_ids: bad_words bans every one"):
+        d.scheduler.add([request], d.now)
+    request.bad_words = ((5,), (6, 7))
+    d.scheduler.add([request], d.now)
+
+
+@pytest.mark.parametrize("field", ["logprobs", "prompt_logprobs"])
+def test_the_number_of_log_probabilities_is_limited_and_all_of_them_counted(field: str) -> None:
+    d = Driver()
+    assert getattr(d.add("all", 4, **{field: -1}).params, field) == 1000
+    assert getattr(d.add("many", 4, **{field: 2000}).params, field) == 1000
+    limited = Driver(max_logprobs=20)
+    for asked in (21, -1):
+        with pytest.raises(InvalidRequest, match=rf"{field}: {asked} is more than max_logprobs"):
+            limited.add("a", 4, **{field: asked})
+    assert getattr(limited.add("a", 4, **{field: 20}).params, field) == 20

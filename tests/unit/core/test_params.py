@@ -40,6 +40,31 @@ def test_the_defaults_are_vllms() -> None:
         ("stop_token_ids", ["1"]),
         ("stop_token_ids", 3),
         ("ignore_eos", 1),
+        ("presence_penalty", 2.1),
+        ("frequency_penalty", -2.1),
+        ("frequency_penalty", float("nan")),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", -1.0),
+        ("repetition_penalty", float("inf")),
+        ("logit_bias", {5: 101.0}),
+        ("logit_bias", {-5: 1.0}),
+        ("logit_bias", {"5": 1.0}),
+        ("logit_bias", {5: "x"}),
+        ("logit_bias", [5]),
+        pytest.param("logit_bias", dict.fromkeys(range(1025), 1.0), id="logit_bias-many"),
+        ("allowed_token_ids", []),
+        ("allowed_token_ids", [-1]),
+        ("allowed_token_ids", [True]),
+        ("allowed_token_ids", 5),
+        ("bad_words", [""]),
+        ("bad_words", "word"),
+        ("bad_words", ["a"] * 1025),
+        ("n", 0),
+        ("n", 129),
+        ("n", True),
+        ("logprobs", -2),
+        ("logprobs", True),
+        ("prompt_logprobs", 1.5),
     ],
 )
 def test_a_bad_value_is_refused_by_name(field: str, value: object) -> None:
@@ -63,3 +88,25 @@ def test_none_is_no_stop_at_all() -> None:
 def test_greedy_is_temperature_0() -> None:
     assert SamplingParams(temperature=0).greedy
     assert not SamplingParams(temperature=0.01).greedy
+
+
+def test_several_greedy_completions_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="n: 2 greedy completions are all the same"):
+        SamplingParams(n=2, temperature=0)
+    assert SamplingParams(n=2).n == 2
+
+
+def test_tokens_and_biases_are_kept_as_sorted_copies() -> None:
+    biases = {7: 1.0, 3: -1}
+    params = SamplingParams(allowed_token_ids=[9, 2, 9], logit_bias=biases)
+    assert params.allowed_token_ids == (2, 9)
+    assert list(params.logit_bias or ()) == [3, 7]
+    biases[1] = 0.0
+    assert 1 not in (params.logit_bias or ())
+    assert SamplingParams(logit_bias={}).logit_bias is None
+
+
+@pytest.mark.parametrize("field", ["presence_penalty", "frequency_penalty", "repetition_penalty"])
+def test_a_penalty_looks_at_the_output(field: str) -> None:
+    assert SamplingParams(**{field: 0.5}).penalises_output
+    assert not SamplingParams().penalises_output

@@ -6,9 +6,18 @@ from typing import Any
 import pytest
 
 from headway.core.params import SamplingParams
+from headway.core.plan import TokenLogprobs
 from headway.core.request import FinishReason, Request
 from headway.core.scheduler import Update
-from headway.engine.outputs import OutputDelta, OutputProcessor
+from headway.engine.outputs import (
+    Logprob,
+    NewRequest,
+    OutputDelta,
+    OutputProcessor,
+    RequestOutput,
+    fan_out,
+)
+from headway.errors import InvalidRequest
 
 EOS = 0
 
@@ -19,8 +28,15 @@ class Letters:
     def token_bytes(self, token_id: int) -> bytes:
         return b"<end>" if token_id == EOS else chr(ord("a") + token_id - 1).encode()
 
+    def token_text(self, token_id: int) -> str:
+        return self.token_bytes(token_id).decode()
+
     def is_special(self, token_id: int) -> bool:
         return token_id == EOS
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        assert not add_special_tokens
+        return [27 if c == " " else ord(c) - ord("a") + 1 for c in text if c != "-"]
 
 
 @pytest.fixture
@@ -105,3 +121,66 @@ def test_a_request_ended_from_outside_gives_out_what_was_held_back() -> None:
     assert ended is not None
     assert (ended.text, ended.finish_reason) == ("b", "abort")
     assert processor.end("r", FinishReason.ABORT) is None
+
+
+def test_log_probabilities_go_with_their_tokens() -> None:
+    processor = OutputProcessor(Letters())  # type: ignore[arg-type]
+    request = Request("r", [1, 2], SamplingParams(logprobs=0, prompt_logprobs=0), arrival_s=0)
+    processor.add(request)
+    row = TokenLogprobs(2, -0.5, 1, ())
+    first = processor.process(Update(request, None, None, prompt_logprobs=(row,)))
+    assert (first.token_ids, first.text, first.finish_reason) == ((), "", None)
+    assert (first.logprobs, first.prompt_logprobs) == ((), (row,))
+    request.token_ids.append(2)
+    second = processor.process(Update(request, 2, None, logprobs=row))
+    assert (second.token_ids, second.logprobs, second.prompt_logprobs) == ((2,), (row,), ())
+
+
+def test_bad_words_are_cut_into_tokens_as_a_text_begins_and_after_a_space() -> None:
+    processor = OutputProcessor(Letters())  # type: ignore[arg-type]
+    assert processor.bad_words(SamplingParams(bad_words=["ab", " c", "ab"])) == (
+        (1, 2),
+        (27, 1, 2),
+        (27, 3),
+    )
+    assert processor.bad_words(SamplingParams()) == ()
+    with pytest.raises(InvalidRequest, match="bad_words: '-' comes to no token"):
+        processor.bad_words(SamplingParams(bad_words=["-"]))
+
+
+def test_each_of_n_completions_is_a_request_that_differs_in_its_index() -> None:
+    new = NewRequest("r", [1, 2], SamplingParams(n=3, seed=5, prompt_logprobs=1), 2, "salt")
+    first, second, third = fan_out(new)
+    assert [one.request_id for one in (first, second, third)] == ["r-0", "r-1", "r-2"]
+    assert [one.index for one in (first, second, third)] == [0, 1, 2]
+    assert first.params == SamplingParams(seed=5, prompt_logprobs=1)
+    assert second.params == third.params == SamplingParams(seed=5)
+    assert (third.prompt_token_ids, third.priority, third.cache_salt) == ([1, 2], 2, "salt")
+    one = NewRequest("r", [1], SamplingParams())
+    assert fan_out(one) == [one]
+
+
+def test_a_request_output_gathers_its_completions_and_their_log_probabilities() -> None:
+    letters: Any = Letters()
+    new = NewRequest("r", [1, 2], SamplingParams(n=2, logprobs=1, prompt_logprobs=0))
+    output = RequestOutput.of(new, "ab")
+    row = TokenLogprobs(3, -2.0, 4, ((1, -0.5), (3, -2.0)))
+    rare = TokenLogprobs(2, -1.0, 2, ())
+    output.add(0, OutputDelta("r-0", "", (), None, prompt_logprobs=(rare,)), letters)
+    output.add(0, OutputDelta("r-0", "c", (3,), "length", None, 1, logprobs=(row,)), letters)
+    assert not output.finished
+    output.add(1, OutputDelta("r-1", "", (), "error", None, 2, "it broke"), letters)
+    assert output.finished
+    assert (output.num_cached_tokens, output.error) == (1, "it broke")
+    assert output.prompt_logprobs == [None, {2: Logprob(-1.0, 2, "b")}]
+    first, second = output.outputs
+    assert first.logprobs == [{3: Logprob(-2.0, 4, "c"), 1: Logprob(-0.5, 1, "a")}]
+    assert list(first.logprobs[0]) == [3, 1]
+    assert first.cumulative_logprob == -2.0
+    assert (second.index, second.logprobs, second.finish_reason) == (1, [], "error")
+
+
+def test_without_being_asked_there_are_no_log_probabilities() -> None:
+    output = RequestOutput.of(NewRequest("r", [1], SamplingParams()), None)
+    assert output.prompt_logprobs is None
+    assert (output.outputs[0].logprobs, output.outputs[0].cumulative_logprob) == (None, None)

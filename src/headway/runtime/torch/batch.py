@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,23 +21,26 @@ _GROUP_BYTES = 4 << 20
 """K and V that one group of decode rows reads: the gathered copy should stay in L2/L3."""
 _SHORT_BLOCKS = 8
 """Rows up to this long share a group whatever their lengths: padding them costs little."""
+_MIN_PIECE = 256
+"""Rows that a prefill chunk is cut into at least, where a window makes cutting worth it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:
-    """Rows that attend in one call: one row of each of several sequences, or one prefill chunk."""
+    """Rows that attend in one call: one row of each of several sequences, or rows of one chunk."""
 
     rows: slice
     """Of the batch's tokens."""
     num_sequences: int
     kv_rows: Tensor
-    """`KVStore.block_rows` of the sequences, padded to the longest with their first block."""
+    """`KVStore.block_rows` of the blocks that the rows see, of each sequence as many: padded
+    with its first."""
     context: int
     """Keys to read of each sequence, at most those gathered."""
     mask: Tensor | None
     """Added to the scores: [1, sequences, 1, context], or [1, 1, tokens, context] of a prefill
-    chunk; None where the chunk begins its sequence, so that it is plainly causal. (PyTorch
-    falls back from its fused attention on a mask of 3 dimensions.)"""
+    chunk; None where its rows begin their sequence and see all of it, so that it is plainly
+    causal. (PyTorch falls back from its fused attention on a mask of 3 dimensions.)"""
 
     @property
     def is_prefill(self) -> bool:
@@ -52,15 +55,30 @@ class Batch:
     token_ids: Tensor  # [tokens]
     positions: Tensor  # [tokens]
     slot_rows: Tensor  # [tokens, 2 * kv_heads]
-    groups: tuple[AttentionGroup, ...]
-    sample_rows: Tensor  # [chunks with a sample], in the plan's order
+    groups: Mapping[int | None, tuple[AttentionGroup, ...]]
+    """Of all rows, by the window of a layer's attention; the same object for windows that no
+    context of the batch exceeds."""
+    output_rows: Tensor
+    """Rows whose logits are wanted: of the samples, then of the prompt rows, each in the plan's
+    order."""
 
 
 class BatchBuilder:
-    """Turns plans into batches; builds in NumPy and copies each tensor to the device once."""
+    """Turns plans into batches; builds in NumPy and copies each tensor to the device once.
 
-    def __init__(self, store: KVStore, *, device: torch.device, dtype: torch.dtype) -> None:
+    `windows` are those of the model's layers.
+    """
+
+    def __init__(
+        self,
+        store: KVStore,
+        windows: Collection[int | None],
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
         self._store = store
+        self._windows = windows
         self._device = device
         self._dtype = dtype
 
@@ -69,17 +87,16 @@ class BatchBuilder:
         order = sorted(range(len(plan.chunks)), key=lambda i: _decode_first(plan.chunks[i]))
         chunks = [plan.chunks[i] for i in order]
         tables = [np.array(chunk.block_table, dtype=np.int64) for chunk in chunks]
-        ends = np.cumsum([chunk.num_tokens for chunk in chunks])
-        positions = np.concatenate([np.arange(c.start, c.end) for c in chunks])
+        first_rows = np.cumsum([0, *(chunk.num_tokens for chunk in chunks[:-1])])
         slots = np.concatenate([self._slots(c, t) for c, t in zip(chunks, tables, strict=True)])
-        last_row = dict(zip(order, ends - 1, strict=True))
-        sample_rows = [last_row[i] for i, c in enumerate(plan.chunks) if c.sample is not None]
         return Batch(
             token_ids=self._tensor(np.concatenate([np.array(known[i]) for i in order])),
-            positions=self._tensor(positions),
+            positions=self._tensor(np.concatenate([np.arange(c.start, c.end) for c in chunks])),
             slot_rows=self._tensor(self._store.slot_rows(slots)),
-            groups=tuple(self._groups(chunks, tables)),
-            sample_rows=self._tensor(np.array(sample_rows, dtype=np.int64)),
+            groups=self._groups_by_window(chunks, tables),
+            output_rows=self._tensor(
+                _output_rows(plan, dict(zip(order, first_rows.tolist(), strict=True)))
+            ),
         )
 
     def _slots(self, chunk: Chunk, table: Ids) -> Ids:
@@ -88,67 +105,102 @@ class BatchBuilder:
         slots: Ids = table[positions // block_size] * block_size + positions % block_size
         return slots
 
-    def _groups(self, chunks: list[Chunk], tables: list[Ids]) -> Iterator[AttentionGroup]:
+    def _groups_by_window(
+        self, chunks: list[Chunk], tables: list[Ids]
+    ) -> dict[int | None, tuple[AttentionGroup, ...]]:
+        longest = max(chunk.end for chunk in chunks)
+        reaches = {window: min(window or longest, longest) for window in self._windows}
+        groups = {
+            reach: tuple(self._groups(chunks, tables, reach)) for reach in set(reaches.values())
+        }
+        return {window: groups[reach] for window, reach in reaches.items()}
+
+    def _groups(
+        self, chunks: list[Chunk], tables: list[Ids], window: int
+    ) -> Iterator[AttentionGroup]:
         num_decodes = sum(chunk.num_tokens == 1 for chunk in chunks)
         contexts = [chunk.end for chunk in chunks]
-        for rows in self._decode_rows(contexts[:num_decodes]):
-            yield self._decode_group(rows, contexts[rows], tables[rows])
+        for rows in self._decode_rows(contexts[:num_decodes], window):
+            yield self._decode_group(rows, contexts[rows], tables[rows], window)
         row = num_decodes
         for chunk, table in zip(chunks[num_decodes:], tables[num_decodes:], strict=True):
-            yield self._prefill_group(row, chunk, table)
-            row += chunk.num_tokens
+            # Rows of a window's length read two windows at most, not all that the chunk reads.
+            step = max(window, _MIN_PIECE)
+            for start in range(chunk.start, chunk.end, step):
+                end = min(start + step, chunk.end)
+                yield self._prefill_group(row, start, end, table, window)
+                row += end - start
 
-    def _decode_rows(self, contexts: list[int]) -> Iterator[slice]:
+    def _decode_rows(self, contexts: list[int], window: int) -> Iterator[slice]:
         """Cuts rows, longest first, so that no group reads much padding or too much at once."""
         most_blocks = max(1, _GROUP_BYTES // self._store.block_bytes(self._dtype))
+        widths = [self._num_blocks_seen(context, window) for context in contexts]
         start = 0
-        while start < len(contexts):
-            longest = self._num_blocks(contexts[start])
+        while start < len(widths):
+            longest = widths[start]
             fewest = longest // 2 if longest > _SHORT_BLOCKS else 1
             stop = start + 1
             while (
-                stop < len(contexts)
+                stop < len(widths)
                 and (stop + 1 - start) * longest <= most_blocks
-                and self._num_blocks(contexts[stop]) >= fewest
+                and widths[stop] >= fewest
             ):
                 stop += 1
             yield slice(start, stop)
             start = stop
 
-    def _decode_group(self, rows: slice, contexts: list[int], tables: list[Ids]) -> AttentionGroup:
-        width = self._num_blocks(contexts[0])
-        padded = np.stack(
-            [np.concatenate((t[:width], np.full(max(0, width - len(t)), t[0]))) for t in tables]
-        )
-        context = width * self._store.block_size
-        hidden = np.arange(context) >= np.array(contexts)[:, None]
+    def _decode_group(
+        self, rows: slice, contexts: list[int], tables: list[Ids], window: int
+    ) -> AttentionGroup:
+        """The last blocks of each context, as many as the longest needs."""
+        block_size = self._store.block_size
+        width = self._num_blocks_seen(contexts[0], window)
+        firsts = [max(0, self._num_blocks(context) - width) for context in contexts]
+        seen = [table[first : first + width] for first, table in zip(firsts, tables, strict=True)]
+        padded = np.stack([np.concatenate((s, np.full(width - len(s), s[0]))) for s in seen])
+        ages = np.array(contexts)[:, None] - 1 - np.array(firsts)[:, None] * block_size
+        ages = ages - np.arange(width * block_size)
         return AttentionGroup(
             rows=rows,
             num_sequences=len(contexts),
             kv_rows=self._tensor(self._store.block_rows(padded)),
-            context=context,
-            mask=self._mask(hidden[None, :, None]),
+            context=width * block_size,
+            mask=self._mask(ages, window)[None, :, None],
         )
 
-    def _prefill_group(self, row: int, chunk: Chunk, table: Ids) -> AttentionGroup:
-        hidden = np.arange(chunk.end) > np.arange(chunk.start, chunk.end)[:, None]
+    def _prefill_group(
+        self, row: int, start: int, end: int, table: Ids, window: int
+    ) -> AttentionGroup:
+        """The tokens from position `start` to `end`, which are in the batch from `row` on."""
+        first = max(0, start + 1 - window) // self._store.block_size
+        offset = first * self._store.block_size
+        num_tokens, context = end - start, end - offset
+        mask = None
+        if start or window < end:
+            # Row i, column j depends on i - j alone, so the rows are windows over one band.
+            band = self._mask(np.arange(end - 1 - offset, start - offset - context, -1), window)
+            mask = band.unfold(0, context, 1).flip(0)[None, None]
         return AttentionGroup(
-            rows=slice(row, row + chunk.num_tokens),
+            rows=slice(row, row + num_tokens),
             num_sequences=1,
             kv_rows=self._tensor(
-                self._store.block_rows(table[None, : self._num_blocks(chunk.end)])
+                self._store.block_rows(table[None, first : self._num_blocks(end)])
             ),
-            context=chunk.end,
-            mask=self._mask(hidden[None, None]) if chunk.start else None,
+            context=context,
+            mask=mask,
         )
 
     def _num_blocks(self, tokens: int) -> int:
         return -(-tokens // self._store.block_size)
 
-    def _mask(self, hidden: npt.NDArray[np.bool_]) -> Tensor:
-        mask = np.zeros(hidden.shape, dtype=np.float32)
-        mask[hidden] = -np.inf
-        return self._tensor(mask).to(self._dtype)
+    def _num_blocks_seen(self, context: int, window: int) -> int:
+        """At most, by the last token; a window may begin and end within a block."""
+        return min(self._num_blocks(context), self._num_blocks(window - 1) + 1)
+
+    def _mask(self, ages: Ids, window: int) -> Tensor:
+        """0 where a key is as many tokens old as a window sees, -inf elsewhere."""
+        hidden = ages.astype(np.uint64) >= window  # negative: of a key yet to come; wraps around
+        return self._tensor(np.where(hidden, np.float32(-np.inf), np.float32(0))).to(self._dtype)
 
     def _tensor(self, array: npt.NDArray[np.generic]) -> Tensor:
         """Owns the copy where the device is another; from pinned memory, so it need not wait."""
@@ -160,3 +212,16 @@ class BatchBuilder:
 
 def _decode_first(chunk: Chunk) -> tuple[bool, int]:
     return (chunk.num_tokens > 1, -chunk.end)
+
+
+def _output_rows(plan: StepPlan, first_rows: Mapping[int, int]) -> Ids:
+    """`first_rows` are the chunks' first rows in the batch."""
+    samples, prompts = list[int](), list[int]()
+    for index, chunk in enumerate(plan.chunks):
+        row = first_rows[index]
+        if chunk.sample is not None:
+            samples.append(row + chunk.num_tokens - 1)
+        if (asked := chunk.prompt_rows) is not None:
+            row += asked.first - 1 - chunk.start
+            prompts.extend(range(row, row + len(asked.token_ids)))
+    return np.array(samples + prompts, dtype=np.int64)

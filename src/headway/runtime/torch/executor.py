@@ -9,11 +9,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headway.core.plan import StepPlan, StepResult
+from headway.core.plan import StepPlan, StepResult, TokenLogprobs
 from headway.errors import InvalidConfig
 from headway.models.spec import DecoderSpec, DecoderWeights
-from headway.runtime.inputs import TokensByRequest, check_plan, fill_in, sampled_tokens
-from headway.runtime.sampler import sample
+from headway.runtime.inputs import (
+    TokensByRequest,
+    check_plan,
+    fill_in,
+    sample_rows,
+    sampled_tokens,
+    step_result,
+)
+from headway.runtime.sampler import prompt_logprobs, sample
 from headway.runtime.torch.batch import BatchBuilder
 from headway.runtime.torch.kv_store import KVStore
 from headway.runtime.torch.model import Decoder
@@ -64,7 +71,8 @@ class TorchExecutor:
         self._store = KVStore(
             spec, num_blocks=num_blocks, block_size=block_size, device=where, dtype=kv_cache_dtype
         )
-        self._builder = BatchBuilder(self._store, device=where, dtype=dtype)
+        windows = {kind.window for kind in spec.attention}
+        self._builder = BatchBuilder(self._store, windows, device=where, dtype=dtype)
         self._in_flight: TokensByRequest = {}
 
     @property
@@ -81,19 +89,22 @@ class TorchExecutor:
         """
         self._check(plan)
         known, errors = fill_in(plan, self._in_flight)
-        sampling = [i for i, chunk in enumerate(plan.chunks) if chunk.sample is not None]
-        samples = [chunk.sample for chunk in plan.chunks if chunk.sample is not None]
+        hidden = self._hidden(plan, known)
+        rows = sample_rows(plan, known)
+        chunks = [i for i, chunk in enumerate(plan.chunks) if chunk.sample is not None]
         tokens: list[int | None] = [None] * len(plan.chunks)
-        for begin, logits in self._logits(plan, known):
-            drawn, failed = sample(logits, samples[begin : begin + len(logits)])
-            for row, token in enumerate(drawn, begin):
-                tokens[sampling[row]] = token
-            for row, reason in failed.items():
-                errors.setdefault(sampling[begin + row], reason)
-        for index in errors:
-            tokens[index] = None
-        self._in_flight = sampled_tokens(plan, tokens)
-        return StepResult(step=plan.step, token_ids=tuple(tokens), errors=errors)
+        logprobs: dict[int, TokenLogprobs] = {}
+        for part, logits in self._logits(hidden[: len(rows)]):
+            drawn = sample(logits, rows[part])
+            for index, token in zip(chunks[part], drawn.token_ids, strict=True):
+                tokens[index] = token
+            for row, reason in drawn.errors.items():
+                errors.setdefault(chunks[part][row], reason)
+            logprobs |= {chunks[part][row]: entry for row, entry in drawn.logprobs.items()}
+        prompts = self._prompt_logprobs(plan, hidden[len(rows) :])
+        result = step_result(plan, tokens, errors, logprobs, prompts)
+        self._in_flight = sampled_tokens(plan, result)
+        return result
 
     def collect(self, handle: StepResult) -> StepResult:
         return handle
@@ -106,7 +117,9 @@ class TorchExecutor:
         """
         self._check(plan)
         known, _ = fill_in(plan, self._in_flight)
-        slices = [logits.cpu().numpy() for _, logits in self._logits(plan, known)]
+        num_samples = sum(chunk.sample is not None for chunk in plan.chunks)
+        hidden = self._hidden(plan, known)[:num_samples]
+        slices = [logits.cpu().numpy() for _, logits in self._logits(hidden)]
         return np.concatenate((np.empty((0, self._spec.vocab_size), np.float32), *slices))
 
     def _check(self, plan: StepPlan) -> None:
@@ -117,14 +130,33 @@ class TorchExecutor:
             block_size=self._store.block_size,
         )
 
-    def _logits(self, plan: StepPlan, known: list[tuple[int, ...]]) -> Iterator[tuple[int, Tensor]]:
-        """Slices of logits, each with the sample that its first row is for."""
+    def _hidden(self, plan: StepPlan, known: list[tuple[int, ...]]) -> Tensor:
+        """[rows, hidden] of the samples, then of the prompt rows, each in the plan's order."""
         if plan.zero_blocks:
             self._store.zero(torch.tensor(plan.zero_blocks, device=self._device))
         if not plan.chunks:
-            return
-        batch = self._builder.build(plan, known)
-        hidden = self._model.forward(batch, self._store)
+            return torch.empty((0, self._spec.hidden_size))
+        return self._model.forward(self._builder.build(plan, known), self._store)
+
+    def _prompt_logprobs(
+        self, plan: StepPlan, hidden: Tensor
+    ) -> dict[int, tuple[TokenLogprobs, ...]]:
+        """By chunk; `hidden` are the states of all prompt rows."""
+        found: dict[int, tuple[TokenLogprobs, ...]] = {}
+        for index, chunk in enumerate(plan.chunks):
+            if (asked := chunk.prompt_rows) is None:
+                continue
+            own, hidden = hidden.tensor_split((len(asked.token_ids),))
+            found[index] = tuple(
+                entry
+                for part, logits in self._logits(own)
+                for entry in prompt_logprobs(logits, asked.token_ids[part], asked.num_top)
+            )
+        return found
+
+    def _logits(self, hidden: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """The logits of so many rows at a time that they stay small, and which rows they are."""
         rows_at_once = max(1, _LOGITS_BYTES // (4 * self._spec.vocab_size))
         for begin in range(0, len(hidden), rows_at_once):
-            yield begin, self._model.logits(hidden[begin : begin + rows_at_once])
+            rows = slice(begin, begin + rows_at_once)
+            yield rows, self._model.logits(hidden[rows])

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from headway.models.spec import DecoderSpec, DecoderWeights, LayerWeights, Rope
+from headway.models.spec import AttentionKind, DecoderSpec, DecoderWeights, LayerWeights
 from headway.runtime.torch.batch import AttentionGroup, Batch
 from headway.runtime.torch.kv_store import KVStore
 
@@ -21,12 +21,19 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    rope: int
+    """Index among the distinct ropes of the model."""
+    window: int | None
     attention_norm: Tensor  # [hidden]
     qkv: Tensor  # [(num_heads + 2 * num_kv_heads) * head_dim, hidden]
+    qkv_bias: Tensor | None  # [(num_heads + 2 * num_kv_heads) * head_dim]
+    qk_norm: Tensor | None  # [num_heads + num_kv_heads, head_dim], float32
     o: Tensor  # [num_heads * head_dim, hidden], transposed for `addmm_`
+    attention_post_norm: Tensor | None  # [hidden]
     mlp_norm: Tensor  # [hidden]
     gate_up: Tensor  # [2 * intermediate, hidden]
     down: Tensor  # [intermediate, hidden], transposed
+    mlp_post_norm: Tensor | None  # [hidden]
 
 
 class Decoder:
@@ -35,6 +42,11 @@ class Decoder:
     The rows of q and k are reordered so that the two values that rotary embedding turns
     together lie side by side: turning is then one complex product, and the scores are the
     same. May share memory with the weights that it is made of; they must not change.
+    Layers are converted as they come, and none is kept in a dtype that is not `dtype`.
+
+    In bfloat16 the embedding scale is rounded too, and norms whose weights bfloat16 does not
+    hold (Gemma's are 1 + w) keep them in float32: both as in Transformers. Heads are normalised
+    and turned in float32.
     """
 
     def __init__(
@@ -48,87 +60,151 @@ class Decoder:
         self._spec = spec
         self._device = device
         self._dtype = dtype
-        self._layers = [self._layer(layer) for layer in weights.layers]
+        self._ropes = tuple(dict.fromkeys(kind.rope for kind in spec.attention))
+        # `map` lets go of a layer before it takes the next, unlike a loop's variable.
+        self._layers = list(map(self._layer, spec.attention, weights.layers))
+        assert len(self._layers) == spec.num_layers
         self._embedding = self._tensor(weights.embedding)
+        self._embedding_scale = torch.tensor(spec.embedding_scale, dtype=dtype).item()
         tied = weights.head is weights.embedding
         self._head = self._embedding if tied else self._tensor(weights.head)
-        self._final_norm = self._tensor(weights.final_norm)
-        self._turns = _turns(spec.attention[0].rope, spec.max_position).to(
-            device
-        )  # [max_position, 1, head_dim / 2]
+        self._final_norm = self._norm_weight(weights.final_norm)
+        self._frequencies = [
+            torch.tensor(rope.frequencies, dtype=torch.float64, device=device)
+            for rope in self._ropes
+        ]
 
     def forward(self, batch: Batch, store: KVStore) -> Tensor:
-        """Writes the batch's KV; returns the normalised hidden state of its sample rows."""
+        """Writes the batch's KV; returns the normalised hidden state of its output rows."""
         spec = self._spec
         num_qk = spec.num_heads + spec.num_kv_heads
         heads = (-1, num_qk + spec.num_kv_heads, spec.head_dim)
-        turns = self._turns[batch.positions]
-        x = F.embedding(batch.token_ids, self._embedding)
+        turns = self._turns(batch.positions)
+        x = F.embedding(batch.token_ids, self._embedding).mul_(self._embedding_scale)
         attended = torch.empty(
             (len(x), spec.num_kv_heads, spec.num_heads // spec.num_kv_heads, spec.head_dim),
             dtype=x.dtype,
             device=x.device,
         )
         for index, layer in enumerate(self._layers):
-            qkv = F.linear(self._norm(x, layer.attention_norm), layer.qkv).view(heads)
-            _turn(qkv[:, :num_qk], turns)
+            h = self._norm(x, layer.attention_norm)
+            qkv = F.linear(h, layer.qkv, layer.qkv_bias).view(heads)
+            self._norm_and_turn(qkv[:, :num_qk], layer.qk_norm, turns[layer.rope])
             store.write(index, batch.slot_rows, qkv[:, spec.num_heads :])
             q = qkv[:, : spec.num_heads].view(attended.shape)
-            for group in batch.groups:
+            for group in batch.groups[layer.window]:
                 kv = store.read(index, group.kv_rows, self._dtype)
-                _attend(q[group.rows], kv, group, attended[group.rows])
-            x.addmm_(attended.view(len(x), -1), layer.o)
-            gate, up = F.linear(self._norm(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
-            x.addmm_(F.silu(gate).mul_(up), layer.down)
-        return self._norm(x[batch.sample_rows], self._final_norm)
+                _attend(q[group.rows], kv, group, spec.attention_scale, attended[group.rows])
+            self._add(x, attended.view(len(x), -1), layer.o, layer.attention_post_norm)
+            h = self._norm(x, layer.mlp_norm)
+            gate, up = F.linear(h, layer.gate_up).chunk(2, dim=-1)
+            self._add(x, self._activation(gate).mul_(up), layer.down, layer.mlp_post_norm)
+        return self._norm(x[batch.output_rows], self._final_norm)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, hidden] -> float32 [rows, vocab]."""
         return F.linear(hidden, self._head).float()
 
+    def _turns(self, positions: Tensor) -> list[Tensor]:
+        """Per rope, cos + i sin of the positions' angles: complex64 [tokens, 1, head_dim / 2].
+
+        From float64, anew in each step: tables of all positions would cost more memory than
+        this costs time.
+        """
+        turns = []
+        for rope, frequencies in zip(self._ropes, self._frequencies, strict=True):
+            angles = torch.outer(positions.double(), frequencies)
+            turned = torch.polar(torch.full_like(angles, rope.magnitude), angles)
+            turns.append(turned.to(torch.complex64)[:, None])
+        return turns
+
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """PyTorch takes the statistics of bfloat16 in float32."""
-        return F.rms_norm(x, weight.shape, weight, self._spec.rms_norm_eps)
+        if weight.dtype == x.dtype:
+            return F.rms_norm(x, weight.shape, weight, self._spec.rms_norm_eps)
+        return F.rms_norm(x.float(), weight.shape, weight, self._spec.rms_norm_eps).to(x.dtype)
 
-    def _layer(self, layer: LayerWeights) -> _Layer:
-        q, k = (_pairs_together(w, self._spec.head_dim) for w in (layer.q, layer.k))
+    def _norm_and_turn(self, qk: Tensor, weight: Tensor | None, turns: Tensor) -> None:
+        """The norm of each head, then rotary embedding, in place and in float32; qk [tokens,
+        heads, head_dim]."""
+        turned = qk.float()  # itself where it is float32
+        if weight is not None:
+            turned = F.rms_norm(turned, weight.shape[1:], eps=self._spec.rms_norm_eps).mul_(weight)
+        torch.view_as_complex(turned.view(*turned.shape[:-1], -1, 2)).mul_(turns)
+        if turned is not qk:
+            qk.copy_(turned)
+
+    def _activation(self, gate: Tensor) -> Tensor:
+        if self._spec.activation == "silu":
+            return F.silu(gate)
+        return F.gelu(gate, approximate="tanh")
+
+    def _add(self, x: Tensor, y: Tensor, weight: Tensor, post_norm: Tensor | None) -> None:
+        """Adds y @ weight to x, normalised first where there is a norm for it."""
+        if post_norm is None:
+            x.addmm_(y, weight)
+        else:
+            x.add_(self._norm(y @ weight, post_norm))
+
+    def _layer(self, kind: AttentionKind, layer: LayerWeights) -> _Layer:
+        head_dim = self._spec.head_dim
+        q, k = _pairs_together(layer.q, head_dim), _pairs_together(layer.k, head_dim)
         return _Layer(
-            attention_norm=self._tensor(layer.attention_norm),
+            rope=self._ropes.index(kind.rope),
+            window=kind.window,
+            attention_norm=self._norm_weight(layer.attention_norm),
             qkv=self._tensor(np.concatenate((q, k, layer.v))),
+            qkv_bias=self._qkv_bias(layer),
+            qk_norm=self._qk_norm(layer),
             o=self._tensor(layer.o).T,
-            mlp_norm=self._tensor(layer.mlp_norm),
+            attention_post_norm=self._post_norm(layer.attention_post_norm),
+            mlp_norm=self._norm_weight(layer.mlp_norm),
             gate_up=self._tensor(np.concatenate((layer.gate, layer.up))),
             down=self._tensor(layer.down).T,
+            mlp_post_norm=self._post_norm(layer.mlp_post_norm),
         )
 
-    def _tensor(self, array: Array) -> Tensor:
+    def _qkv_bias(self, layer: LayerWeights) -> Tensor | None:
+        if not (biases := _all_or_none(layer.q_bias, layer.k_bias, layer.v_bias)):
+            return None
+        q, k, v = biases
+        head_dim = self._spec.head_dim
+        rows = (_pairs_together(q, head_dim), _pairs_together(k, head_dim), v)
+        return self._tensor(np.concatenate(rows))
+
+    def _qk_norm(self, layer: LayerWeights) -> Tensor | None:
+        """A weight per head, so that those of q and k are normalised in one call."""
+        if not (norms := _all_or_none(layer.q_norm, layer.k_norm)):
+            return None
+        q, k = (_pairs_together(norm, self._spec.head_dim) for norm in norms)
+        heads = (q,) * self._spec.num_heads + (k,) * self._spec.num_kv_heads
+        return self._tensor(np.stack(heads), torch.float32)
+
+    def _post_norm(self, weight: Array | None) -> Tensor | None:
+        return None if weight is None else self._norm_weight(weight)
+
+    def _norm_weight(self, array: Array) -> Tensor:
+        rounded, exact = self._tensor(array), self._tensor(array, torch.float32)
+        return rounded if torch.equal(rounded.float(), exact) else exact
+
+    def _tensor(self, array: Array, dtype: torch.dtype | None = None) -> Tensor:
         writable = array if array.flags.writeable else array.copy()
-        return torch.from_numpy(writable).to(self._device, self._dtype)
+        return torch.from_numpy(writable).to(self._device, dtype or self._dtype)
 
 
-def _pairs_together(weight: Array, head_dim: int) -> Array:
-    """Rows i and i + head_dim/2 of each head, made neighbours."""
-    halves = weight.reshape(-1, 2, head_dim // 2, weight.shape[1])
-    return halves.swapaxes(1, 2).reshape(weight.shape)
+def _all_or_none(*arrays: Array | None) -> list[Array]:
+    given = [array for array in arrays if array is not None]
+    assert len(given) in (0, len(arrays))
+    return given
 
 
-def _turns(rope: Rope, num_positions: int) -> Tensor:
-    """cos + i sin of every position's angles, complex64 from float64."""
-    frequencies = torch.tensor(rope.frequencies, dtype=torch.float64)
-    angles = torch.outer(torch.arange(num_positions, dtype=torch.float64), frequencies)
-    magnitude = torch.full_like(angles, rope.magnitude)
-    return torch.polar(magnitude, angles).to(torch.complex64)[:, None]
+def _pairs_together(rows: Array, head_dim: int) -> Array:
+    """Rows i and i + head_dim/2 of each head, made neighbours; [heads * head_dim, ...]."""
+    halves = rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:])
+    return halves.swapaxes(1, 2).reshape(rows.shape)
 
 
-def _turn(qk: Tensor, turns: Tensor) -> None:
-    """Rotary embedding in place, in float32; qk [tokens, heads, head_dim]."""
-    turned = qk.float()  # itself where it is float32
-    torch.view_as_complex(turned.view(*turned.shape[:-1], -1, 2)).mul_(turns)
-    if turned is not qk:
-        qk.copy_(turned)
-
-
-def _attend(q: Tensor, kv: Tensor, group: AttentionGroup, out: Tensor) -> None:
+def _attend(q: Tensor, kv: Tensor, group: AttentionGroup, scale: float, out: Tensor) -> None:
     """q and out [rows, kv_heads, queries per kv head, head_dim]; kv as `KVStore.read` gives it.
 
     K and V are never repeated: of a decode group the queries that share a KV head are one
@@ -146,5 +222,6 @@ def _attend(q: Tensor, kv: Tensor, group: AttentionGroup, out: Tensor) -> None:
             kv[1],
             attn_mask=group.mask,
             is_causal=group.mask is None,
+            scale=scale,
         )
     )
