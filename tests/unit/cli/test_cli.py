@@ -58,7 +58,7 @@ def test_an_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) 
             "--max-model-len: 99 tokens do not fit",
         ),
         (("--kv-cache-memory", "lots"), "--kv-cache-memory: must be a size like 2GiB"),
-        (("--model", "absent.gguf"), "'absent.gguf' is neither a file"),
+        (("--model", "absent.gguf"), "'absent.gguf' is neither a file nor a known model"),
     ],
 )
 def test_an_option_that_cannot_be_honoured_is_named(
@@ -95,7 +95,7 @@ def test_a_bad_sampling_value_is_named_before_anything_is_loaded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, _ = run(capsys, "generate", "hello", "--model", "absent.gguf", "--top-p", "2")
-    assert "top_p: must be between 0 and 1, not 2" in str(code)
+    assert "error: --top-p: must be between 0 and 1, not 2" in str(code)
 
 
 def test_a_busy_port_is_told_before_the_model_is_loaded(
@@ -107,15 +107,6 @@ def test_a_busy_port_is_told_before_the_model_is_loaded(
         port = str(taken.getsockname()[1])
         code, _ = run(capsys, "serve", "--port", port, "--model", "absent.gguf")
     assert f"--port: cannot listen on 127.0.0.1:{port}" in str(code)
-
-
-def test_models_lists_the_cache(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    main(["models", "--cache-dir", str(tmp_path)])
-    assert "`headway pull` fetches one" in capsys.readouterr().out
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "mine.gguf").write_bytes(bytes(2_000_000))
-    main(["models", "--cache-dir", str(tmp_path)])
-    assert capsys.readouterr().out.startswith("mine  2 MB  ")
 
 
 def test_output_that_nobody_reads_any_more_is_no_error(tmp_path: Path) -> None:

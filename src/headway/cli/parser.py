@@ -1,0 +1,134 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from headway import __version__
+from headway.cli.options import add_engine_options, add_model_argument, add_sampling_options
+from headway.models.sources import DEFAULT_MODEL
+
+__all__ = ["build_parser"]
+
+_FOR_MANY_REQUESTS = frozenset(
+    {
+        "long_prefill_token_threshold",
+        "max_logprobs",
+        "max_num_queued_reqs",
+        "max_num_queued_tokens",
+        "max_num_seqs",
+        "reserve_full_prompt",
+        "scheduling_policy",
+        "seed",
+        "watermark",
+    }
+)
+"""Engine options that mean nothing to a single request."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """`command` of the parsed arguments is the name of the module that runs them."""
+    parser = argparse.ArgumentParser(
+        prog="headway",
+        description="Serve a language model to many users at once.",
+        epilog="`headway COMMAND --help` explains a command's options.",
+    )
+    parser.add_argument("--version", action="version", version=f"headway {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_chat(commands)
+    _add_generate(commands)
+    _add_serve(commands)
+    _add_pull(commands)
+    _add_models(commands)
+    _add_inspect(commands)
+    return parser
+
+
+def _add_chat(commands: Any) -> None:
+    chat = _command(commands, "chat", "talk with a model in the terminal")
+    add_model_argument(chat)
+    chat.add_argument("--system", metavar="TEXT", help="the system prompt; default: the model's")
+    add_sampling_options(
+        chat,
+        max_tokens="what the context leaves",
+        temperature="0.7",
+        note="Where the model's generation_config has a default of its own, that holds instead.",
+    )
+    add_engine_options(chat, leave_out=_FOR_MANY_REQUESTS)
+
+
+def _add_generate(commands: Any) -> None:
+    generate = _command(commands, "generate", "complete one prompt in the terminal, as it comes")
+    generate.add_argument("prompt", help="the text to go on from; - reads it from standard input")
+    generate.add_argument(
+        "--chat", action="store_true", help="put the prompt as a user's message, not as raw text"
+    )
+    add_sampling_options(generate, max_tokens="128", temperature="0")
+    # What it does must not depend on the model's taste: its defaults are those in the help.
+    add_engine_options(generate, leave_out=_FOR_MANY_REQUESTS | {"generation_config"})
+
+
+def _add_serve(commands: Any) -> None:
+    serve = _command(commands, "serve", "serve OpenAI's API over HTTP")
+    add_model_argument(serve)
+    server = serve.add_argument_group("server")
+    server.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    server.add_argument(
+        "--port", type=int, default=8000, help="port; 0: any free one (%(default)s)"
+    )
+    server.add_argument(
+        "--served-model-name",
+        help="the model's name in the API; default: the file's name, or org/name of the hub",
+    )
+    server.add_argument("--access-log", action="store_true", help="log every request")
+    add_engine_options(serve)
+
+
+def _add_pull(commands: Any) -> None:
+    pull = _command(commands, "pull", "fetch a model into the cache; print its path")
+    pull.add_argument(
+        "name",
+        nargs="?",
+        default=DEFAULT_MODEL,
+        help="a name, or org/name[:QUANTISATION] of the Hugging Face hub (%(default)s)",
+    )
+    _add_source_options(pull)
+
+
+def _add_models(commands: Any) -> None:
+    models = _command(commands, "models", "list the models in the cache, and in the hub's")
+    models.add_argument("--cache-dir", help="where fetched models are kept")
+    models.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_inspect(commands: Any) -> None:
+    inspect = _command(commands, "inspect", "show what a model holds, and whether it runs here")
+    inspect.add_argument(
+        "name",
+        nargs="?",
+        default=DEFAULT_MODEL,
+        metavar="MODEL",
+        help="a file, a directory, or the name of a cached model (%(default)s)",
+    )
+    _add_source_options(inspect)
+    inspect.add_argument(
+        "--max-model-len", type=int, metavar="N", help="tokens of one request; default: the model's"
+    )
+    inspect.add_argument(
+        "--max-num-seqs", type=int, metavar="N", default=1, help="requests at once (%(default)s)"
+    )
+    inspect.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_source_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--revision", help="branch, tag or commit of a model from the hub")
+    parser.add_argument("--cache-dir", help="where fetched models are kept")
+
+
+def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
+    parser.set_defaults(command=name)
+    return parser
