@@ -1,29 +1,26 @@
-"""Conversations to prompts: a model's chat template, run in Jinja2's sandbox and bounded."""
+"""Conversations to prompts: a model's chat template, compiled once and rendered in bounds."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
-from jinja2 import TemplateError
-from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
+from jinja2 import TemplateSyntaxError
 
 from headway.errors import InvalidRequest, ModelError
+from headway.text.bounded_template import BoundedEnvironment
 
 __all__ = ["ChatTemplate"]
 
-MAX_OUTPUT_CHARACTERS = 8 * 2**20
-"""Of one rendered prompt."""
+_MAX_REASON_CHARACTERS = 1000
 
 
 class ChatTemplate:
     """A compiled chat template with the variables and functions that Hugging Face gives one.
 
     Immutable, so any number of threads may share it. Message contents reach the template as
-    strings. A rendering ends with an error beyond `MAX_OUTPUT_CHARACTERS`, or when all its
-    calls of `range` together count past Jinja2's `MAX_RANGE`.
+    strings. What a rendering may use is bounded, see `bounded_template`.
     """
 
     def __init__(
@@ -38,18 +35,19 @@ class ChatTemplate:
 
         Raises `ModelError` when the template does not compile.
         """
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = lambda format: now().strftime(format)
-        environment.globals["bos_token"] = bos_token or ""
-        environment.globals["eos_token"] = eos_token or ""
+        if not isinstance(source, str):
+            raise ModelError(f"the chat template must be a string, not {source!r:.80}")
+        variables = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
         try:
-            self._template = environment.from_string(source)
-        except TemplateError as error:
-            raise ModelError(f"the chat template does not compile: {error}") from error
+            self._template = BoundedEnvironment(now, variables).from_string(source)
+        except TemplateSyntaxError as error:
+            reason = f"line {error.lineno}: {_shortened(error.message or '')}"
+            raise ModelError(f"the chat template does not compile: {reason}") from error
+        # Its Python may be refused, too: too deep for the parser, an argument given twice.
+        except Exception as error:
+            raise ModelError(
+                f"the chat template does not compile: {_shortened(str(error))}"
+            ) from error
 
     def render(
         self,
@@ -73,19 +71,19 @@ class ChatTemplate:
         checked = [_checked(index, message) for index, message in enumerate(messages)]
         if not checked:
             raise InvalidRequest("messages", "must hold at least one message")
-        pieces: list[str] = []
-        room = MAX_OUTPUT_CHARACTERS
         given = {**variables, "messages": checked, "add_generation_prompt": add_generation_prompt}
         try:
-            for piece in self._template.generate(given, range=_bounded_range()):
-                room -= len(piece)
-                if room < 0:
-                    raise TemplateError(f"the prompt exceeds {MAX_OUTPUT_CHARACTERS} characters")
-                pieces.append(piece)
+            return self._template.render(given)
         # A template is code: beside Jinja2's own errors it raises whatever its operations do.
         except Exception as error:
-            raise InvalidRequest("messages", f"the chat template says: {error}") from error
-        return "".join(pieces)
+            reason = _shortened(str(error))
+            raise InvalidRequest("messages", f"the chat template says: {reason}") from error
+
+
+def _shortened(reason: str) -> str:
+    if len(reason) <= _MAX_REASON_CHARACTERS:
+        return reason
+    return f"{reason[:_MAX_REASON_CHARACTERS]}…"
 
 
 def _checked(index: int, message: object) -> dict[str, Any]:
@@ -117,35 +115,3 @@ def _text(field: str, part: object) -> str:
     if not isinstance(text, str):
         raise InvalidRequest(f"{field}.text", f"must be a string, not {text!r:.80}")
     return text
-
-
-def _bounded_range() -> Callable[..., range]:
-    """`range` for one rendering; nested loops share one allowance."""
-    left = MAX_RANGE
-
-    def bounded(*args: int) -> range:
-        nonlocal left
-        numbers = range(*args)
-        left -= len(numbers)
-        if left < 0:
-            raise TemplateError(f"loops over more than {MAX_RANGE} numbers")
-        return numbers
-
-    return bounded
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as it stands: Jinja2's own filter escapes for HTML, which a model would read."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )

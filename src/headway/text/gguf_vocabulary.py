@@ -35,6 +35,9 @@ T = TypeVar("T")
 _UNDEFINED, _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(7)
 _TEXT = (_UNDEFINED, _NORMAL, _UNUSED)
 
+_LONGEST_TOKEN = 1000
+"""Characters. Finding the merges of a token takes the square of its length."""
+
 _NO = {
     "add_eos_token": "an end after every prompt is not supported",
     "add_sep_token": "a separator after every prompt is not supported",
@@ -99,6 +102,8 @@ class _Fields:
     def tokens(self) -> tuple[str, ...]:
         """Each once, but for empty ones, which are gaps."""
         tokens = self.array("tokens", str)
+        if (longest := max(map(len, tokens), default=0)) > _LONGEST_TOKEN:
+            raise self.error("tokens", f"one has {longest} characters; at most {_LONGEST_TOKEN}")
         if len(set(tokens)) < len(tokens):
             first: dict[str, int] = {}
             for index, token in enumerate(tokens):

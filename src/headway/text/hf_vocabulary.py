@@ -8,6 +8,7 @@ Truncation, padding and dropout, which a `tokenizer.json` may keep from training
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +26,7 @@ __all__ = ["read_hf_vocabulary"]
 
 T = TypeVar("T")
 
+_MOST_GROWTH = 64
 _OTHER_FILES = ("tokenizer.model", "tekken.json", "vocab.json", "tokenizer_config.json")
 _DECODERS = "ByteLevel, Metaspace, or a Sequence of Replace, ByteFallback, Fuse and Strip"
 
@@ -87,6 +89,19 @@ class _Step(msgspec.Struct):
     """Of a Metaspace."""
 
 
+class _Normalizer(msgspec.Struct):
+    type: str
+    normalizers: list[_Normalizer] = []
+    """Of a Sequence."""
+    content: str = ""
+    """Of a Replace."""
+
+    def growth(self) -> int:
+        """By how much a Replace, or several in turn, may lengthen a text."""
+        inner = math.prod(step.growth() for step in self.normalizers)
+        return inner * (max(1, len(self.content)) if self.type == "Replace" else 1)
+
+
 class _Model(msgspec.Struct):
     dropout: float | None = None
     continuing_subword_prefix: str | None = None
@@ -97,6 +112,7 @@ class _TokenizerFile(msgspec.Struct):
     """What is needed of `tokenizer.json` beside the backend that is made of it."""
 
     model: _Model
+    normalizer: _Normalizer | None = None
     decoder: _Step | None = None
     added_tokens: list[_Token] = []
 
@@ -180,6 +196,11 @@ def _backend(file: Path, source: bytes, described: _TokenizerFile) -> BackendTok
     for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
         if getattr(described.model, affix):
             raise UnsupportedModel(f"{file}: model.{affix}: is not supported")
+    # A prompt that grows without bound would end the process: the backend cannot fail to allocate.
+    if described.normalizer is not None and described.normalizer.growth() > _MOST_GROWTH:
+        raise UnsupportedModel(
+            f"{file}: normalizer: replaces a character by more than {_MOST_GROWTH}"
+        )
     with backend_failures(f"{file}"):
         backend = BackendTokenizer.from_buffer(source)
         backend.no_truncation()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headway.errors import InvalidRequest, ModelError
-from headway.text.chat_template import MAX_OUTPUT_CHARACTERS, ChatTemplate
+from headway.text.chat_template import ChatTemplate
 
 USER = [{"role": "user", "content": "hi"}]
 PLAIN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -127,8 +127,8 @@ def test_a_failing_template_is_an_invalid_request(source: str) -> None:
         "{{ messages[0].update(a=1) }}",
         "{{ ''.__class__.__mro__[1].__subclasses__() }}",
         "{{ raise_exception.__globals__ }}{{ raise_exception.__globals__.x }}",
-        "{% for n in range(100001) %}{% endfor %}",
-        "{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}",
+        "{% for n in range(10000001) %}{% endfor %}",
+        "{% for a in range(10000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}",
     ],
 )
 def test_the_sandbox_keeps_a_template_from_reaching_out_or_running_on(source: str) -> None:
@@ -143,11 +143,9 @@ def test_every_rendering_may_loop_as_far_as_the_one_before() -> None:
 
 def test_an_endless_prompt_is_refused() -> None:
     source = "{% for a in range(1000) %}{{ messages[0].content }}{% endfor %}"
-    long = [{"role": "user", "content": "x" * (MAX_OUTPUT_CHARACTERS // 1000)}]
-    assert len(template(source).render(long)) <= MAX_OUTPUT_CHARACTERS
-    long[0]["content"] += "x"
-    with pytest.raises(InvalidRequest, match=f"exceeds {MAX_OUTPUT_CHARACTERS} characters"):
-        template(source).render(long)
+    assert len(template(source).render([{"role": "user", "content": "x" * 10_000}])) == 10_000_000
+    with pytest.raises(InvalidRequest, match="the conversation is too long"):
+        template(source).render([{"role": "user", "content": "x" * 20_000}])
 
 
 @pytest.mark.parametrize("source", ["{% for %}", "{{ x", "{% unknown %}", "{{ x | nofilter }}"])

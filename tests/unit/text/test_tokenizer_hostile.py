@@ -38,6 +38,21 @@ def test_a_tokenizer_json_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         Tokenizer.from_directory(tmp_path)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_normalizer_that_makes_gigabytes_of_a_prompt_is_refused(
+    tmp_path: Path, nested: bool
+) -> None:
+    def replacing(content: str) -> dict[str, Any]:
+        return {"type": "Replace", "pattern": {"String": "a"}, "content": content}
+
+    steps = [replacing("a" * 9), replacing("a" * 9)] if nested else [replacing("b" * 65)]
+    write(tmp_path, byte_level(normalizer={"type": "Sequence", "normalizers": steps}))
+    with pytest.raises(UnsupportedModel, match="normalizer: replaces a character by more than 64"):
+        Tokenizer.from_directory(tmp_path)
+    write(tmp_path, byte_level(normalizer=replacing("b" * 64)))
+    assert Tokenizer.from_directory(tmp_path)
+
+
 def decoding(*kinds: object) -> dict[str, Any]:
     return byte_level(decoder={"type": "Sequence", "decoders": list(kinds)})
 

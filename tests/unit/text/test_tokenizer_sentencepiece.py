@@ -218,3 +218,8 @@ def test_a_vocabulary_that_cannot_spell_every_text_is_refused() -> None:
     tokens = tuple("x" if token == "<0x41>" else token for token in TOKENS)
     with pytest.raises(ModelError, match=r"tokens: <0x41> is missing, and .* no unknown token"):
         tokenizer(tokens=tokens, token_type=(1, *TYPES[1:]))
+
+
+def test_a_token_too_long_to_find_its_merges_is_refused() -> None:
+    with pytest.raises(ModelError, match="one has 1001 characters; at most 1000"):
+        tokenizer(tokens=(*TOKENS[:-1], "a" * 1001))
