@@ -132,7 +132,7 @@ def test_ids_are_transformers_where_it_splits_digits_alike(model_path: Path) -> 
 def test_the_models_own_marks(tokenizer: Tokenizer) -> None:
     assert tokenizer.vocab_size == 49152
     assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (1, (2,))
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (1, (2, 0))
     assert tokenizer.encode("") == []
 
 

@@ -141,6 +141,21 @@ def test_n_gives_as_many_choices_of_each_prompt_and_counts_a_prompt_once(
     assert [request.params.prompt_logprobs for request in added] == [0, None, None] * 2
 
 
+def test_every_completion_of_a_prompt_shows_the_prompts_log_probabilities(
+    client: httpx.Client, engine: FakeEngine
+) -> None:
+    body = {"prompt": ["a", "b"], "n": 2, "prompt_logprobs": 0}
+    choices = client.post("/v1/completions", json=body).json()["choices"]
+    assert [len(choice["prompt_logprobs"]) for choice in choices] == [3] * 4
+
+
+def test_prompts_times_n_are_bounded(client: httpx.Client) -> None:
+    body = {"prompt": ["a"] * 20, "n": 103}
+    error = client.post("/v1/completions", json=body).json()["error"]
+    assert error["param"] == "n"
+    assert error["message"] == "n: 103 completions of 20 prompts; at most 2048 go together"
+
+
 def test_a_stream_of_n_tells_its_choices_apart(client: httpx.Client) -> None:
     body = {"messages": MESSAGES, "n": 2, "stream": True}
     text = client.post("/v1/chat/completions", json=body).text

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from headway.cli.options import SAMPLING_FLAGS
 from headway.cli.parser import build_parser
+from headway.cli.terminal import printable
 from headway.errors import HeadwayError, InvalidConfig, InvalidRequest
 
 __all__ = ["main"]
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         run(args)
     except HeadwayError as error:
-        sys.exit(f"headway: error: {_explained(error)}")
+        sys.exit(f"headway: error: {printable(_explained(error))}")
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:

@@ -104,7 +104,7 @@ class Chat:
                 self._terminal.note("\nCtrl-C again leaves, as does Ctrl-D.")
                 continue
             interrupted = False
-            if message.strip() == "/exit":
+            if message.rstrip() == "/exit":
                 return
             try:
                 self._handle(message)

@@ -54,7 +54,7 @@ def _as_json(report: Report) -> dict[str, Any]:
         "path": str(report.path),
         "runs": report.problem is None,
         "problem": report.problem,
-        "model": None if model is None else _facts(model),
+        "model": None if model is None else _facts(model, report.chat_problem),
         "tensors": [asdict(item) for item in report.tensors],
         "memory": {
             "available_bytes": report.available_bytes,
@@ -64,7 +64,7 @@ def _as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _facts(model: ModelFile) -> dict[str, Any]:
+def _facts(model: ModelFile, chat_problem: str | None) -> dict[str, Any]:
     spec = model.spec
     return {
         "family": spec.architecture,
@@ -83,6 +83,7 @@ def _facts(model: ModelFile) -> dict[str, Any]:
         "vocab_size": spec.vocab_size,
         "tokenizer": _tokenizer_kind(model.metadata),
         "chat_template": model.chat_template is not None,
+        "chat_problem": chat_problem,
         "sampling_defaults": dict(model.sampling_defaults),
     }
 
@@ -90,7 +91,7 @@ def _facts(model: ModelFile) -> dict[str, Any]:
 def _as_lines(report: Report, max_model_len: int | None, max_num_seqs: int) -> list[str]:
     lines = [model_name(report.path), str(report.path), ""]
     if report.model is not None:
-        lines += _model_lines(_facts(report.model))
+        lines += _model_lines(_facts(report.model, report.chat_problem))
         lines += _memory_lines(report, report.model, max_model_len, max_num_seqs)
     if report.tensors:
         head = ("Tensors", "NUMBER", "ELEMENTS", "SIZE")
@@ -120,7 +121,7 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
             + (f"; windows of {window:,} tokens" if window else ""),
         ),
         ("  tokenizer", f"{facts['tokenizer']}, {facts['vocab_size']:,} tokens"),
-        ("  chat template", "yes" if facts["chat_template"] else "no"),
+        ("  chat template", facts["chat_problem"] or ("yes" if facts["chat_template"] else "no")),
         ("  sampling", defaults or "no defaults of its own"),
     ]
     return ["Model", *table(rows, left=(0, 1)), ""]

@@ -57,7 +57,10 @@ class Report:
     fits: tuple[Fit, ...]
     """The precisions, the default first; none without a model."""
     file_problem: str | None
-    """What is wrong with the file, its tokenizer or its chat template."""
+    """What is wrong with the file or its tokenizer."""
+    chat_problem: str | None
+    """Why its chat template cannot be used, which leaves completions; None: it can, or there is
+    none."""
 
     @property
     def problem(self) -> str | None:
@@ -75,7 +78,7 @@ def inspect_model(
     Raises InvalidConfig for a length or a number of requests that cannot be meant.
     """
     metadata, tensors = _read(path)
-    model, problem = _try(path)
+    model, problem, chat_problem = _try(path)
     fits = []
     if model is not None:
         _check(model, max_model_len, max_num_seqs)
@@ -90,6 +93,7 @@ def inspect_model(
         available_bytes=available_bytes,
         fits=tuple(fits),
         file_problem=problem,
+        chat_problem=chat_problem,
     )
 
 
@@ -108,8 +112,8 @@ def _read(path: Path) -> tuple[Mapping[str, object], tuple[TensorType, ...]]:
     return metadata, ()
 
 
-def _try(path: Path) -> tuple[ModelFile | None, str | None]:
-    """The model, if it is one, and why it does not run; None: it does.
+def _try(path: Path) -> tuple[ModelFile | None, str | None, str | None]:
+    """The model, if it is one, why it does not run, and why it does not chat; None: it does.
 
     Beside the file itself its tokenizer and its chat template are built, as an engine does.
     """
@@ -117,13 +121,16 @@ def _try(path: Path) -> tuple[ModelFile | None, str | None]:
     try:
         model = open_model(path)
         tokenizer = model.tokenizer()
-        if model.chat_template is not None:
+    except HeadwayError as error:
+        return model, str(error), None
+    if model.chat_template is not None:
+        try:
             ChatTemplate(
                 model.chat_template, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
             )
-    except HeadwayError as error:
-        return model, str(error)
-    return model, None
+        except ModelError as error:
+            return model, None, str(error)
+    return model, None, None
 
 
 def _check(model: ModelFile, max_model_len: int | None, max_num_seqs: int) -> None:

@@ -12,12 +12,18 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
-__all__ = ["Interrupt", "Terminal", "interruptible"]
+__all__ = ["Interrupt", "Terminal", "interruptible", "printable"]
 
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 _CONTROL_CHARACTERS = dict.fromkeys(
     code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"
 )
+
+
+def printable(text: str) -> str:
+    """Without control characters: what a file or a model says must not move the cursor or reach
+    the clipboard."""
+    return text.translate(_CONTROL_CHARACTERS)
 
 
 class Terminal:
@@ -43,17 +49,18 @@ class Terminal:
         self._shows = _is_terminal(self._stdout)
 
     def write(self, text: str) -> None:
-        """A piece of the answer, shown at once. A terminal gets no control characters: text
-        that a model makes up must not move the cursor or reach the clipboard."""
-        _write(self._stdout, text.translate(_CONTROL_CHARACTERS) if self._shows else text)
+        """A piece of the answer, shown at once. A terminal gets no control characters."""
+        _write(self._stdout, printable(text) if self._shows else text)
 
     def say(self, line: str) -> None:
-        """A line about what is being done."""
-        _write(self._stderr, line + "\n")
+        """A line about what is being done, or what is wrong. It may quote a file or a model, so
+        it has no control characters either."""
+        _write(self._stderr, printable(line) + "\n")
 
     def note(self, line: str) -> None:
         """The same, in the background."""
-        self.say(self._styled(_DIM, line, self._stderr))
+        text = self._styled(_DIM, printable(line), self._stderr)
+        _write(self._stderr, text + "\n")
 
     def read(self, prompt: str) -> str:
         """The next line. Raises EOFError at the end, and KeyboardInterrupt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,10 +68,16 @@ class Door:
         requests that cannot be taken must not cost a look at each one's prompt.
         """
         self.check_room(now, len(requests), sum(r.num_prompt_tokens for r in requests))
+        checked: dict[int, tuple[SamplingParams, SamplingParams]] = {}
         for request in requests:
-            self._check_tokens(request)
-            self._check_constraints(request)
-            request.params = self._with_logprobs(request.params)
+            if not request.token_ids:
+                raise InvalidRequest("prompt", "is empty: at least one token is needed")
+            self._check_ids("prompt", request.token_ids)
+            params = request.params
+            if id(params) not in checked:  # many requests may have the same
+                self._check_params(request)
+                checked[id(params)] = params, self._with_logprobs(params)
+            request.params = checked[id(params)][1]
             request.max_total_tokens = self._max_total(request)
 
     def enter(self, request: Request, now: float) -> None:
@@ -92,27 +98,21 @@ class Door:
     def _busy(self, now: float) -> float:
         return self._busy_s + (now - self._busy_since_s if self.num_queued_reqs else 0.0)
 
-    def _check_tokens(self, request: Request) -> None:
-        tokens = request.token_ids
-        if not tokens:
-            raise InvalidRequest("prompt", "is empty: at least one token is needed")
-        params = request.params
-        for field, ids in (
-            ("prompt", tokens),
-            ("stop_token_ids", params.stop_token_ids),
-            ("allowed_token_ids", params.allowed_token_ids),
-            ("logit_bias", params.logit_bias),
-        ):
-            if ids and not (min(ids) >= 0 and max(ids) < self._vocab_size):
-                bad = next(t for t in ids if not 0 <= t < self._vocab_size)
-                raise InvalidRequest(
-                    field, f"token {bad} is not in the vocabulary (0 … {self._vocab_size - 1})"
-                )
+    def _check_ids(self, field: str, ids: Collection[int] | None) -> None:
+        if ids and not (min(ids) >= 0 and max(ids) < self._vocab_size):
+            bad = next(t for t in ids if not 0 <= t < self._vocab_size)
+            raise InvalidRequest(
+                field, f"token {bad} is not in the vocabulary (0 … {self._vocab_size - 1})"
+            )
 
-    def _check_constraints(self, request: Request) -> None:
-        """Refuses bans that contradict each other whatever the model says. (Bad words of several
-        tokens may leave nothing at some step: the sampler tells, and that request ends.)"""
+    def _check_params(self, request: Request) -> None:
+        """Refuses tokens that there are not, and bans that contradict each other whatever the
+        model says. (Bad words of several tokens may leave nothing at some step: the sampler
+        tells, and that request ends.)"""
         params = request.params
+        self._check_ids("stop_token_ids", params.stop_token_ids)
+        self._check_ids("allowed_token_ids", params.allowed_token_ids)
+        self._check_ids("logit_bias", params.logit_bias)
         if params.min_tokens and len(request.stop_token_ids) >= self._vocab_size:
             raise InvalidRequest("stop_token_ids", "leave no token to sample before min_tokens")
         if params.allowed_token_ids is None:

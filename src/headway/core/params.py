@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 _MAX_SEED = 2**63 - 1
 _MAX_STOP_STRINGS = 64
+_MAX_CHARACTERS = 1024
 _MAX_BAD_WORDS = 1024
+_MAX_ALLOWED_TOKENS = 10_000
 _MAX_BIASES = 1024
 _MAX_N = 128
 
@@ -140,6 +142,11 @@ class SamplingParams:
         if self.allowed_token_ids is not None:
             if not (allowed := _ids_of("allowed_token_ids", self.allowed_token_ids)):
                 raise InvalidRequest("allowed_token_ids", "is empty: no token could be sampled")
+            if len(allowed) > _MAX_ALLOWED_TOKENS:
+                raise InvalidRequest(
+                    "allowed_token_ids",
+                    f"holds {len(allowed)} tokens; at most {_MAX_ALLOWED_TOKENS}",
+                )
             object.__setattr__(self, "allowed_token_ids", tuple(sorted(set(allowed))))
         if self.logit_bias is not None:
             object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
@@ -175,6 +182,8 @@ def _check_strings(field: str, values: Sequence[str], most: int) -> None:
         raise InvalidRequest(field, f"holds {len(values)} strings; at most {most}")
     if any(not value for value in values):
         raise InvalidRequest(field, "an empty string is in every output")
+    if (longest := max(map(len, values), default=0)) > _MAX_CHARACTERS:
+        raise InvalidRequest(field, f"one has {longest} characters; at most {_MAX_CHARACTERS}")
 
 
 def _tuple_of(field: str, value: object, kind: type[T]) -> tuple[T, ...]:

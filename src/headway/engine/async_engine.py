@@ -13,7 +13,7 @@ from headway.engine.core import EngineCore
 from headway.engine.outputs import NewRequest, OutputDelta
 from headway.errors import EngineDead, InvalidRequest
 from headway.metrics import Observer
-from headway.text.chat_template import ChatTemplate
+from headway.text.chat_template import PromptTemplate
 from headway.text.tokenizer import Tokenizer
 
 __all__ = ["AsyncEngine", "RequestStream"]
@@ -62,7 +62,7 @@ class AsyncEngine:
         core: EngineCore,
         *,
         tokenizer: Tokenizer,
-        chat_template: ChatTemplate | None,
+        chat_template: PromptTemplate | None,
         sampling_defaults: Mapping[str, Any],
         max_model_len: int,
     ) -> None:

@@ -75,7 +75,9 @@ class EngineCore:
         A request is one completion here; `fan_out` makes those of an `n`.
         """
         assert all(item.params.n == 1 for item in new), "fan_out comes first"
-        bad_words = [self._outputs.bad_words(item.params) for item in new]
+        # Once for all that have the same params: there may be thousands of requests.
+        params = {id(item.params): item.params for item in new}
+        bad_words = {key: self._outputs.bad_words(item) for key, item in params.items()}
         with self._lock:
             now = self._clock.now()
             requests = [
@@ -89,9 +91,9 @@ class EngineCore:
                     priority=item.priority,
                     cache_salt=item.cache_salt,
                     index=item.index,
-                    bad_words=words,
+                    bad_words=bad_words[id(item.params)],
                 )
-                for item, words in zip(new, bad_words, strict=True)
+                for item in new
             ]
             self._scheduler.add(requests, now)
             for request in requests:

@@ -37,25 +37,33 @@ class NewRequest:
     """Which of the completions of its prompt this is; keys what is drawn for it."""
 
 
-def fan_out(request: NewRequest) -> list[NewRequest]:
-    """A request for each of the `n` completions, which then live and end apart.
+def fan_out(requests: Sequence[NewRequest]) -> list[NewRequest]:
+    """A request for each of the `n` completions of each, which then live and end apart.
 
-    They share what the prefix cache gives. The first alone gives the log-probabilities of
-    the prompt.
+    Those of a prompt share what the prefix cache gives. The first alone gives the
+    log-probabilities of the prompt. Requests with the same params keep that in common.
     """
-    if request.params.n == 1:
-        return [request]
-    first = replace(request.params, n=1)
-    others = replace(first, prompt_logprobs=None)
-    return [
-        replace(
-            request,
-            request_id=f"{request.request_id}-{index}",
-            params=others if index else first,
-            index=index,
-        )
-        for index in range(request.params.n)
-    ]
+    alone: dict[int, tuple[SamplingParams, SamplingParams]] = {}
+    every: list[NewRequest] = []
+    for request in requests:
+        params = request.params
+        if params.n == 1:
+            every.append(request)
+            continue
+        if id(params) not in alone:
+            first = replace(params, n=1)
+            alone[id(params)] = first, replace(first, prompt_logprobs=None)
+        first, others = alone[id(params)]
+        every += [
+            replace(
+                request,
+                request_id=f"{request.request_id}-{index}",
+                params=others if index else first,
+                index=index,
+            )
+            for index in range(params.n)
+        ]
+    return every
 
 
 @dataclass(frozen=True, slots=True)

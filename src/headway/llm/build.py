@@ -28,7 +28,7 @@ from headway.models.weights import ModelFile, open_model
 from headway.runtime.memory import available_host_bytes
 from headway.runtime.reference import ReferenceExecutor
 from headway.runtime.torch import TorchExecutor
-from headway.text.chat_template import ChatTemplate
+from headway.text.chat_template import ChatTemplate, PromptTemplate, UnusableTemplate
 from headway.text.tokenizer import Tokenizer
 
 __all__ = ["Engine", "build_engine"]
@@ -42,7 +42,7 @@ class Engine:
     config: EngineConfig
     model: ModelFile
     tokenizer: Tokenizer
-    chat_template: ChatTemplate | None
+    chat_template: PromptTemplate | None
     sampling_defaults: Mapping[str, Any]
     """Sampling options, by name, that the model asks for where a request leaves them out."""
 
@@ -104,7 +104,7 @@ def build_engine(
     )
     config = resolve(args, limits, device=device)
     tokenizer = model.tokenizer()
-    chat_template = _chat_template(model, tokenizer)
+    chat_template = _chat_template(model, tokenizer, progress)
     if progress is not None:
         progress(f"loading {model.name} ({model.size_bytes / 1e6:,.0f} MB)")
     seeds = random.Random(secrets.randbits(64) if config.seed is None else config.seed)
@@ -113,7 +113,7 @@ def build_engine(
         executor=_executor(config, model),
         outputs=OutputProcessor(tokenizer),
         clock=clock or MonotonicClock(),
-        eos_token_ids=tuple(dict.fromkeys((*tokenizer.eos_token_ids, *model.eos_token_ids))),
+        eos_token_ids=tokenizer.eos_token_ids,
         seeds=seeds,
         debug_invariants=config.debug_invariants,
     )
@@ -176,7 +176,9 @@ def _executor(config: EngineConfig, model: ModelFile) -> Executor:
     )
 
 
-def _chat_template(model: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | None:
+def _chat_template(
+    model: ModelFile, tokenizer: Tokenizer, progress: Progress | None
+) -> PromptTemplate | None:
     if model.chat_template is None:
         return None
     try:
@@ -184,4 +186,6 @@ def _chat_template(model: ModelFile, tokenizer: Tokenizer) -> ChatTemplate | Non
             model.chat_template, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
         )
     except ModelError as error:
-        raise type(error)(f"{model.path}: {error}") from error
+        if progress is not None:
+            progress(f"no chat: {error}")
+        return UnusableTemplate(str(error))

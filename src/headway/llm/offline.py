@@ -29,7 +29,8 @@ class LLM:
     """A model to call from Python: `LLM().generate("…")`. Methods and results are vLLM's.
 
     Args:
-        model: a GGUF file, a directory that holds one, or a name; default: the default model.
+        model: a GGUF file, a directory that holds one or a Hugging Face model, a name, or
+            `org/name` of the hub; default: the default model.
         progress: told in a line what is being fetched or loaded.
         options: those of `EngineArgs`, e.g. `dtype="bfloat16"`, `num_kv_blocks=512`.
 
@@ -89,12 +90,9 @@ class LLM:
         """
         asked = self._requests(as_prompts(prompts), sampling_params, priority)
         results = [RequestOutput.of(request, text) for request, text in asked]
-        requests: list[NewRequest] = []
-        place: dict[str, tuple[RequestOutput, int]] = {}
-        for (request, _), result in zip(asked, results, strict=True):
-            for one in fan_out(request):
-                requests.append(one)
-                place[one.request_id] = result, one.index
+        requests = fan_out([request for request, _ in asked])
+        places = [(result, index) for result in results for index in range(len(result.outputs))]
+        place = dict(zip((request.request_id for request in requests), places, strict=True))
         bar = tqdm(total=len(requests), unit="req", disable=not use_tqdm, delay=_PROGRESS_AFTER_S)
         with bar:
             for delta in self._run(requests):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from headway.errors import UnsupportedModel
 from headway.models.families import FAMILIES, Family
 from headway.models.fields import Fields, shown
 from headway.models.rope import LinearScaling, Llama3Scaling, Scaling, YarnScaling, rope
-from headway.models.sizes import Sizes, make_spec, read_sizes
+from headway.models.sizes import Sizes, make_spec, read_sizes, stretched
 from headway.models.spec import AttentionKind, DecoderSpec, Rope
 
 __all__ = ["config_family", "is_tied", "read_config_spec"]
@@ -92,16 +93,26 @@ def read_config_spec(config: Config, *, num_tensors: int) -> DecoderSpec:
     fields = Fields(config)
     _refuse(fields, family)
     sizes = read_sizes(fields, _SIZES, num_tensors=num_tensors)
+    attention = _attention(fields, family, sizes)
     scale = float(sizes.head_dim)
     if family.name == "gemma3":
         scale = fields.number("query_pre_attn_scalar")
     return make_spec(
         family,
-        sizes,
-        attention=_attention(fields, family, sizes),
+        replace(sizes, max_position=_max_position(fields, family, sizes)),
+        attention=attention,
         vocab_size=fields.count("vocab_size"),
         attention_scale=scale**-0.5,
     )
+
+
+def _max_position(fields: Fields, family: Family, sizes: Sizes) -> int:
+    """The stated length is the unscaled one where the scaling is linear or YaRN, as vLLM has it;
+    Gemma 3 states the scaled one."""
+    own = _own_rope(fields)
+    if family.name == "gemma3" or _rope_type(own) not in ("linear", "yarn"):
+        return sizes.max_position
+    return stretched(sizes.max_position, _original(fields, own, sizes), own.number("factor"))
 
 
 def _refuse(fields: Fields, family: Family) -> None:
@@ -178,8 +189,7 @@ def _ropes(fields: Fields, family: Family, sizes: Sizes) -> tuple[Rope, Rope]:
     if parameters.names() and fields.section("rope_scaling").names():
         raise fields.error("rope_scaling", "stands beside rope_parameters, which replaces it")
     if family.name != "gemma3":
-        own = parameters if parameters.names() else fields.section("rope_scaling")
-        one = _rope(fields, own, sizes, fields.number("rope_theta", _DEFAULT_THETA))
+        one = _rope(fields, _own_rope(fields), sizes, fields.number("rope_theta", _DEFAULT_THETA))
         return one, one
     for name in parameters.names():
         if name not in (_FULL, _SLIDING):
@@ -196,9 +206,25 @@ def _ropes(fields: Fields, family: Family, sizes: Sizes) -> tuple[Rope, Rope]:
     )
 
 
+def _own_rope(fields: Fields) -> Fields:
+    """The settings of the rotary embedding where all layers have the same."""
+    parameters = fields.section("rope_parameters")
+    return parameters if parameters.names() else fields.section("rope_scaling")
+
+
+def _rope_type(own: Fields) -> str:
+    return own.text("rope_type", own.text("type", "default"))
+
+
+def _original(fields: Fields, own: Fields, sizes: Sizes) -> int:
+    """The context length before scaling."""
+    key = "original_max_position_embeddings"
+    return fields.count(key, own.count(key, sizes.max_position))
+
+
 def _rope(fields: Fields, own: Fields, sizes: Sizes, theta: float) -> Rope:
     """`own` are the settings of this rotary embedding alone; `theta` is what else it would be."""
-    kind = own.text("rope_type", own.text("type", "default"))
+    kind = _rope_type(own)
     if kind not in _SCALING_KEYS:
         raise own.unsupported(
             "rope_type",
@@ -242,8 +268,7 @@ def _scaling(kind: str, theta: float, fields: Fields, own: Fields, sizes: Sizes)
     factor = own.number("factor", at_least=1.0)
     if kind == "linear":
         return LinearScaling(factor=factor)
-    key = "original_max_position_embeddings"
-    original = fields.count(key, own.count(key, sizes.max_position))
+    original = _original(fields, own, sizes)
     if kind == "llama3":
         low, high = own.number("low_freq_factor"), own.number("high_freq_factor")
         if high <= low:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from headway.errors import ModelError, UnsupportedModel
+from headway.core.params import SamplingParams
+from headway.errors import InvalidRequest, ModelError, UnsupportedModel
 from headway.models.fields import Fields, shown
 from headway.models.json_file import read_json, read_text
 from headway.models.safetensors import (
@@ -30,7 +32,6 @@ class Directory:
     config: Mapping[str, object]
     tensors: TensorFile
     chat_template: str | None
-    eos_token_ids: tuple[int, ...]
     sampling_defaults: Mapping[str, float | int]
 
 
@@ -52,10 +53,6 @@ def open_directory(path: Path) -> Directory:
         config=MappingProxyType(config),
         tensors=_open_tensors(path),
         chat_template=_chat_template(path),
-        eos_token_ids=(
-            _eos_token_ids(path / "generation_config.json", generation)
-            or _eos_token_ids(config_path, config)
-        ),
         sampling_defaults=_sampling_defaults(path / "generation_config.json", generation),
     )
 
@@ -96,29 +93,15 @@ def _named_default(path: Path, templates: list[object]) -> object:
     raise UnsupportedModel(f"{path}: chat_template: of its templates none is named 'default'")
 
 
-def _eos_token_ids(path: Path, fields: Mapping[str, object]) -> tuple[int, ...]:
-    value = fields.get("eos_token_id")
-    ids = value if isinstance(value, list) else [] if value is None else [value]
-    for token in ids:
-        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise ModelError(f"{path}: eos_token_id: {shown(token)} is no token id")
-    return tuple(dict.fromkeys(ids))
-
-
 def _sampling_defaults(path: Path, generation: Mapping[str, object]) -> Mapping[str, float | int]:
     """Names are those of `SamplingParams`."""
-    defaults: dict[str, float | int] = {}
-    for name in _DEFAULTS:
-        value = generation.get(name)
-        if value is None:
-            continue
-        kinds = int if name == "top_k" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise ModelError(f"{path}: {name}: must be a number, not {shown(value)}")
-        defaults[name] = value
+    defaults: dict[str, Any] = {
+        name: generation[name] for name in _DEFAULTS if generation.get(name) is not None
+    }
     try:
+        SamplingParams(**defaults)  # what no request may ask for is no default either
         if not Fields(generation).flag("do_sample", True):
             defaults["temperature"] = 0
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
+    except (InvalidRequest, ModelError) as error:
+        raise ModelError(f"{path}: {error!s:.200}") from error
     return MappingProxyType(defaults)

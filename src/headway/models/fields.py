@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from headway.errors import ModelError, UnsupportedModel
 
-__all__ = ["Fields", "shown"]
+__all__ = ["LARGEST_COUNT", "Fields", "shown"]
 
-_LARGEST = 2**63 - 1
+LARGEST_COUNT = 2**63 - 1
 _LONGEST_SHOWN = 80
 
 
@@ -48,7 +48,7 @@ class Fields:
             raise self.unsupported(name, "has a value per layer; one for all layers is needed")
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(name, f"must be a whole number, not {shown(value)}")
-        if not at_least <= value <= _LARGEST:
+        if not at_least <= value <= LARGEST_COUNT:
             raise self.error(name, f"must be a whole number from {at_least}, not {shown(value)}")
         return value
 
@@ -57,7 +57,7 @@ class Fields:
         value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.error(name, f"must be a number, not {shown(value)}")
-        if not 0 < value <= _LARGEST or value < at_least:
+        if not 0 < value <= LARGEST_COUNT or value < at_least:
             wanted = f"from {at_least:g}" if at_least else "above 0"
             raise self.error(name, f"must be a finite number {wanted}, not {shown(value)}")
         return float(value)
@@ -101,7 +101,7 @@ def shown(value: object) -> str:
         return f"an array of {len(value)}"
     if isinstance(value, dict):
         return f"an object of {len(value)}"
-    if isinstance(value, int) and abs(value) > _LARGEST:
+    if isinstance(value, int) and abs(value) > LARGEST_COUNT:
         return f"a number of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

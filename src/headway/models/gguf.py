@@ -53,16 +53,30 @@ _TYPES = {
     12: ("Q4_K", 256, 144),
     13: ("Q5_K", 256, 176),
     14: ("Q6_K", 256, 210),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
     20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
     30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
 }
-_REFUSED_TYPES = {
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-    21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64",
-    28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
-}  # fmt: skip
 
-SUPPORTED_TYPES: tuple[str, ...] = tuple(name for name, _, _ in _TYPES.values())
+SUPPORTED_TYPES: tuple[str, ...] = (
+    *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
+    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"),
+)
 """Names of the tensor types that `GGUFFile.load` turns into float32."""
 
 
@@ -82,7 +96,8 @@ class GGUFFile:
 
         Raises:
             ModelError: the file cannot be read or is not a well-formed GGUF file.
-            UnsupportedModel: it is of a version, byte order or tensor type not read here.
+            UnsupportedModel: it is of a version or byte order not read here, or holds a
+                tensor of a type not known here.
         """
         path = Path(path)
         try:
@@ -99,10 +114,16 @@ class GGUFFile:
         tensors = _read_tensors(cursor, num_tensors, metadata)
         return cls(path, size, MappingProxyType(metadata), MappingProxyType(tensors))
 
+    def check_types(self) -> None:
+        """Raises `UnsupportedModel` naming a tensor of a known type that does not load."""
+        for info in self.tensors.values():
+            if info.type not in SUPPORTED_TYPES:
+                raise UnsupportedModel(f"tensor {info.name!r:.80}: {_type_problem(info.type)}")
+
     def load(self, name: str) -> npt.NDArray[np.float32]:
         """The tensor `name` as a float32 array of its own, in its shape. Thread-safe.
 
-        Raises `ModelError` when there is no such tensor.
+        `check_types` must have passed. Raises `ModelError` when there is no such tensor.
         """
         # The package's import reaches for optional tokenizer libraries, some of them heavy.
         import gguf  # noqa: PLC0415
@@ -110,6 +131,7 @@ class GGUFFile:
         info = self.tensors.get(name)
         if info is None:
             raise ModelError(f"{self.path}: there is no tensor {name!r}")
+        assert info.type in SUPPORTED_TYPES
         values = gguf.dequantize(info.data, gguf.GGMLQuantizationType[info.type])
         if info.type == "F32":  # comes back as a view of the file
             values = values.copy()
@@ -297,11 +319,7 @@ def _read_tensor_header(cursor: _Cursor, index: int) -> _TensorHeader:
     number = cursor.uint32(field)
     offset = cursor.uint64(field)
     if number not in _TYPES:
-        raise cursor.unsupported(
-            field,
-            f"has type {_REFUSED_TYPES.get(number, number)}; those that work: "
-            + ", ".join(SUPPORTED_TYPES),
-        )
+        raise cursor.unsupported(field, _type_problem(number))
     kind, block_size, block_bytes = _TYPES[number]
     if 0 in shape:
         raise cursor.error(field, f"has a dimension of 0 (shape {list(shape)})")
@@ -314,3 +332,7 @@ def _read_tensor_header(cursor: _Cursor, index: int) -> _TensorHeader:
     for dim in shape[:-1]:
         num_bytes *= dim
     return _TensorHeader(name, shape, kind, num_bytes, offset)
+
+
+def _type_problem(kind: str | int) -> str:
+    return f"has type {kind}; those that work: {', '.join(SUPPORTED_TYPES)}"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headway.errors import ModelError, UnsupportedModel
 from headway.models.families import FAMILIES, Family
 from headway.models.fields import Fields, shown
 from headway.models.rope import LinearScaling, Scaling, YarnScaling, rope
-from headway.models.sizes import Sizes, make_spec, read_sizes
+from headway.models.sizes import Sizes, make_spec, read_sizes, stretched
 from headway.models.spec import AttentionKind, DecoderSpec
 
 __all__ = ["gguf_family", "read_gguf_spec"]
@@ -108,8 +109,8 @@ def read_gguf_spec(
             )
     return make_spec(
         family,
-        sizes,
-        attention=_attention(own, family, sizes, rope_divisors),
+        replace(sizes, max_position=_max_position(own, sizes)),
+        attention=_attention(own, sizes, rope_divisors),
         vocab_size=_vocab_size(own, metadata),
         attention_scale=own.number("attention.scale", _attention_scale(family, sizes)),
     )
@@ -127,7 +128,7 @@ def _refuse_unknown(own: Fields, read: frozenset[str]) -> None:
 
 
 def _attention(
-    own: Fields, family: Family, sizes: Sizes, divisors: Sequence[float] | None
+    own: Fields, sizes: Sizes, divisors: Sequence[float] | None
 ) -> tuple[AttentionKind, ...]:
     if divisors is not None and len(divisors) != sizes.head_dim // 2:
         raise ModelError(
@@ -136,11 +137,12 @@ def _attention(
         )
     theta = own.number("rope.freq_base", _DEFAULT_THETA)
     full = AttentionKind(rope(theta, sizes.head_dim, _scaling(own, theta, sizes), divisors))
-    if family.name != "gemma3" or "attention.sliding_window" not in own:
+    window = own.count("attention.sliding_window", 0, at_least=0)
+    if window == 0:  # as it is for the families that have none
         return (full,) * sizes.num_layers
     local = AttentionKind(
         rope(own.number("rope.freq_base_swa", _DEFAULT_THETA), sizes.head_dim),
-        window=own.count("attention.sliding_window"),
+        window=window,
     )
     # One layer in so many sees everything, the last of each round.
     pattern = own.count("attention.sliding_window_pattern", _GEMMA3_PATTERN)
@@ -149,7 +151,7 @@ def _attention(
 
 def _scaling(own: Fields, theta: float, sizes: Sizes) -> Scaling | None:
     kind = own.text("rope.scaling.type", "linear")
-    factor = own.number("rope.scaling.factor", own.number("rope.scale_linear", 1.0), at_least=1.0)
+    factor = _factor(own)
     attention_factor = own.number("rope.scaling.attn_factor", 1.0)
     if kind == "yarn":
         return YarnScaling(
@@ -169,6 +171,21 @@ def _scaling(own: Fields, theta: float, sizes: Sizes) -> Scaling | None:
             "rope.scaling.type", f"{shown(kind)} is not supported; none, linear and yarn are"
         )
     return LinearScaling(factor=factor) if kind == "linear" and factor != 1.0 else None
+
+
+def _factor(own: Fields) -> float:
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        if key in own and own.get(key) != 0:  # 0 is as absent
+            return own.number(key, at_least=1.0)
+    return 1.0
+
+
+def _max_position(own: Fields, sizes: Sizes) -> int:
+    """Most files state the scaled length; one that does not gets what its YaRN is made for."""
+    key = "rope.scaling.original_context_length"
+    if own.text("rope.scaling.type", "linear") != "yarn" or key not in own:
+        return sizes.max_position
+    return stretched(sizes.max_position, own.count(key), _factor(own))
 
 
 def _attention_scale(family: Family, sizes: Sizes) -> float:

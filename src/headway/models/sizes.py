@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headway.models.families import Family
-from headway.models.fields import Fields
+from headway.models.fields import LARGEST_COUNT, Fields
 from headway.models.spec import AttentionKind, DecoderSpec
 
-__all__ = ["MAX_HEAD_DIM", "Sizes", "make_spec", "read_sizes"]
+__all__ = ["MAX_HEAD_DIM", "Sizes", "make_spec", "read_sizes", "stretched"]
 
 MAX_HEAD_DIM = 1024
 """The widest heads there are have 512; more would only serve to make a spec that is huge."""
@@ -71,6 +71,11 @@ def read_sizes(fields: Fields, names: Mapping[str, str], *, num_tensors: int) ->
         max_position=fields.count(names["max_position"]),
         rms_norm_eps=fields.number(names["rms_norm_eps"]),
     )
+
+
+def stretched(stated: int, original: int, factor: float) -> int:
+    """The context length of a model that states one, and stretches another by `factor`."""
+    return max(stated, min(round(original * factor), LARGEST_COUNT))
 
 
 def make_spec(

@@ -40,8 +40,6 @@ class ModelFile:
     """GGUF's fields, or those of `config.json`."""
     chat_template: str | None
     """Its source."""
-    eos_token_ids: tuple[int, ...]
-    """Tokens that end a generation, beside those that the tokenizer knows."""
     sampling_defaults: Mapping[str, float | int]
     """What the model's makers advise, by field of `SamplingParams`; 0 as temperature: greedy."""
     _file: TensorFile
@@ -114,6 +112,7 @@ def _open_gguf(path: Path) -> ModelFile:
             raise UnsupportedModel("split.count: models split over several files do not work yet")
         layout = gguf_family(file.metadata).gguf
         assert layout is not None
+        file.check_types()
         spec = read_gguf_spec(
             file.metadata, num_tensors=len(file.tensors), rope_divisors=_rope_divisors(file, layout)
         )
@@ -130,7 +129,6 @@ def _open_gguf(path: Path) -> ModelFile:
         spec=spec,
         metadata=file.metadata,
         chat_template=template,
-        eos_token_ids=(),
         sampling_defaults={},
         _file=file,
         _layout=layout,
@@ -145,9 +143,6 @@ def _open_safetensors(path: Path) -> ModelFile:
     except ModelError as error:
         raise type(error)(f"{path / 'config.json'}: {error}") from error
     try:
-        for token in directory.eos_token_ids:
-            if token >= spec.vocab_size:
-                raise ModelError(f"eos_token_id: {token} is outside the vocabulary")
         check_tensors(directory.tensors.tensors, spec, layout, tied=is_tied(directory.config))
     except ModelError as error:
         raise type(error)(f"{path}: {error}") from error
@@ -158,7 +153,6 @@ def _open_safetensors(path: Path) -> ModelFile:
         spec=spec,
         metadata=directory.config,
         chat_template=directory.chat_template,
-        eos_token_ids=directory.eos_token_ids,
         sampling_defaults=directory.sampling_defaults,
         _file=directory.tensors,
         _layout=layout,

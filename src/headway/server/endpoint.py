@@ -24,7 +24,13 @@ from headway.engine.async_engine import AsyncEngine, RequestStream
 from headway.engine.outputs import NewRequest, OutputDelta, fan_out
 from headway.errors import EngineDead, RequestTooLarge
 from headway.server.errors import ApiError, bad_request, to_api_error
-from headway.server.protocol import ChatRequest, CompletionRequest, GenerationRequest, decode
+from headway.server.protocol import (
+    MAX_PROMPTS,
+    ChatRequest,
+    CompletionRequest,
+    GenerationRequest,
+    decode,
+)
 from headway.server.responses import Answer, ChatReply, CompletionReply, Reply, Shown, usage_of
 from headway.server.transport import ClientGone, EventStream, read_body, run_while_connected
 
@@ -173,11 +179,7 @@ class GenerationEndpoint:
         else:
             prompts = await asyncio.to_thread(job.encode)
         streams = self._add(job, prompts)
-        answers = [
-            Answer(0 if index else len(prompt))
-            for prompt in prompts
-            for index in range(job.params.n)
-        ]
+        answers = [answer for prompt in prompts for answer in Answer.of(len(prompt), job.params.n)]
         try:
             if job.request.stream:
                 await _stream(job, streams, answers, events)
@@ -194,6 +196,12 @@ class GenerationEndpoint:
 
     def _add(self, job: Job, prompts: Sequence[Sequence[int]]) -> list[RequestStream]:
         request_id, request = job.reply.id, job.request
+        if len(prompts) * job.params.n > MAX_PROMPTS:
+            raise bad_request(
+                f"n: {job.params.n} completions of {len(prompts)} prompts; at most {MAX_PROMPTS} "
+                "go together",
+                "n",
+            )
         new = [
             NewRequest(
                 request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
@@ -205,7 +213,7 @@ class GenerationEndpoint:
             for index, prompt in enumerate(prompts)
         ]
         try:
-            return self._engine.add_all([one for request in new for one in fan_out(request)])
+            return self._engine.add_all(fan_out(new))
         except RequestTooLarge as error:
             # Too long for the model is one thing, too many at once another.
             fits = max(map(len, prompts)) < self._engine.max_model_len

@@ -16,10 +16,10 @@ from headway.core.params import SamplingParams
 from headway.errors import InvalidRequest
 from headway.server.errors import ApiError, bad_request
 
-__all__ = ["ChatRequest", "CompletionRequest", "GenerationRequest", "decode"]
+__all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "GenerationRequest", "decode"]
 
 MAX_PROMPTS = 2048
-"""Prompts in one completions request, as OpenAI."""
+"""Prompts in one completions request, as OpenAI; with `n`, completions."""
 
 _SAMPLING_FIELDS = (
     "max_tokens",

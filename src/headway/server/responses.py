@@ -48,6 +48,14 @@ class Answer:
     stop_reason: int | str | None = None
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """The same list for all completions of a prompt; the first one gets them."""
+
+    @classmethod
+    def of(cls, num_prompt_tokens: int, num_completions: int) -> list[Answer]:
+        """The completions of one prompt."""
+        first = cls(num_prompt_tokens)
+        others = (cls(0, prompt_logprobs=first.prompt_logprobs) for _ in range(1, num_completions))
+        return [first, *others]
 
     def add(self, delta: OutputDelta) -> None:
         self.num_output_tokens += len(delta.token_ids)

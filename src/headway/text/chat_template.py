@@ -11,7 +11,7 @@ from jinja2 import TemplateSyntaxError
 from headway.errors import InvalidRequest, ModelError
 from headway.text.bounded_template import BoundedEnvironment
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ChatTemplate", "PromptTemplate", "UnusableTemplate"]
 
 _MAX_REASON_CHARACTERS = 1000
 
@@ -71,13 +71,34 @@ class ChatTemplate:
         checked = [_checked(index, message) for index, message in enumerate(messages)]
         if not checked:
             raise InvalidRequest("messages", "must hold at least one message")
-        given = {**variables, "messages": checked, "add_generation_prompt": add_generation_prompt}
+        given = {
+            # Templates ask whether these are none, and not whether they are there.
+            "tools": None,
+            "documents": None,
+            **variables,
+            "messages": checked,
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
             return self._template.render(given)
         # A template is code: beside Jinja2's own errors it raises whatever its operations do.
         except Exception as error:
             reason = _shortened(str(error))
             raise InvalidRequest("messages", f"the chat template says: {reason}") from error
+
+
+class UnusableTemplate:
+    """In the place of a template that cannot be used: completions work, and chat says why not."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:  # noqa: ARG002
+        """Raises `InvalidRequest`."""
+        raise InvalidRequest("messages", f"the model's chat template is not usable: {self._reason}")
+
+
+PromptTemplate = ChatTemplate | UnusableTemplate
 
 
 def _shortened(reason: str) -> str:

@@ -45,8 +45,14 @@ _NO = {
 }
 """Flags that may be there and must be false."""
 
-_TURN_ENDS = ("<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>")
-"""Control tokens that end a turn of a chat; many files name only the end of sequence."""
+_END_MARKS = frozenset(
+    (
+        *("<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>"),
+        *("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>"),
+    )
+)
+"""Marks that end a generation, whichever of them the file names; some files call them
+user-defined."""
 
 
 def read_gguf_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
@@ -228,7 +234,11 @@ def _vocabulary(
         backend=backend,
         token_bytes=token_bytes,
         size=len(tokens),
-        special=frozenset(i for i, kind in enumerate(types) if kind in (_UNKNOWN, _CONTROL)),
+        special=frozenset(
+            index
+            for index, kind in enumerate(types)
+            if kind in (_UNKNOWN, _CONTROL) or _is_end(tokens[index], kind)
+        ),
         bos_token_id=bos,
         eos_token_ids=_ends(fields, tokens, types),
     )
@@ -239,9 +249,9 @@ def _ends(fields: _Fields, tokens: Sequence[str], types: Sequence[int]) -> tuple
         fields.token_id(name, len(tokens))
         for name in ("eos_token_id", "eot_token_id", "eom_token_id")
     ]
-    of_turns = [
-        index
-        for index, kind in enumerate(types)
-        if kind == _CONTROL and tokens[index] in _TURN_ENDS
-    ]
-    return tuple(dict.fromkeys([*(end for end in named if end is not None), *of_turns]))
+    known = [index for index, kind in enumerate(types) if _is_end(tokens[index], kind)]
+    return tuple(dict.fromkeys([*(end for end in named if end is not None), *known]))
+
+
+def _is_end(token: str, kind: int) -> bool:
+    return kind in (_CONTROL, _USER_DEFINED) and token in _END_MARKS

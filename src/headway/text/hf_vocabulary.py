@@ -9,6 +9,7 @@ Truncation, padding and dropout, which a `tokenizer.json` may keep from training
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,10 @@ __all__ = ["read_hf_vocabulary"]
 
 T = TypeVar("T")
 
+_MAX_TOKENIZER_BYTES = 256 << 20
+"""Of `tokenizer.json`; the largest there are, Gemma 3's, have 33 MB."""
+_MAX_BYTES = 16 << 20
+"""Of each of the others."""
 _MOST_GROWTH = 64
 _OTHER_FILES = ("tokenizer.model", "tekken.json", "vocab.json", "tokenizer_config.json")
 _DECODERS = "ByteLevel, Metaspace, or a Sequence of Replace, ByteFallback, Fuse and Strip"
@@ -126,7 +131,7 @@ def read_hf_vocabulary(directory: Path, num_ids: int = 0) -> Vocabulary:
         UnsupportedModel: the tokens are of a kind whose bytes are not known here.
     """
     file = directory / "tokenizer.json"
-    source = _read(file)
+    source = _read(file, _MAX_TOKENIZER_BYTES)
     if source is None:
         raise _no_tokenizer(directory)
     described = _decoded(file, source, _TokenizerFile)
@@ -149,14 +154,19 @@ def read_hf_vocabulary(directory: Path, num_ids: int = 0) -> Vocabulary:
     )
 
 
-def _read(file: Path) -> bytes | None:
-    """None where there is no such file."""
+def _read(file: Path, most: int = _MAX_BYTES) -> bytes | None:
+    """None where there is no such file. One of more than `most` bytes is not read."""
     try:
-        return file.read_bytes()
+        with file.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            source = opened.read(size) if size <= most else None
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ModelError(f"{file}: cannot be read: {error.strerror or error}") from error
+    if source is None:
+        raise UnsupportedModel(f"{file}: is larger than {most} bytes")
+    return source
 
 
 def _decoded(file: Path, source: bytes, kind: type[T]) -> T:
@@ -328,9 +338,9 @@ def _ends(directory: Path, eos: int | None, size: int) -> tuple[int, ...]:
     ends = [] if eos is None else [eos]
     for name in ("generation_config.json", "config.json"):
         stated = _read_optional(directory / name, _Generation).eos_token_id
-        if stated is None:
+        more = [stated] if isinstance(stated, int) else stated
+        if not more:
             continue
-        more = stated if isinstance(stated, list) else [stated]
         for end in more:
             if not 0 <= end < size:
                 raise ModelError(f"{directory / name}: eos_token_id: {end} is no token id")

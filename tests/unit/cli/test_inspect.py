@@ -14,7 +14,17 @@ import pytest
 
 from headway.cli import inspect, main
 from headway.models.sources import DEFAULT_MODEL
-from unit.models.gguf_files import llama_metadata, llama_tensors, write_gguf
+from unit.models.gguf_files import (
+    STRING,
+    VOCAB,
+    field,
+    llama_metadata,
+    llama_tensors,
+    raw_gguf,
+    string,
+    tensor,
+    write_gguf,
+)
 
 Shown = tuple[int | str | None, str]
 Run = Callable[..., Shown]
@@ -106,6 +116,35 @@ def test_an_unknown_architecture_is_named_and_its_metadata_shown(run: Run, tmp_p
     last = text.splitlines()[-1]
     assert last.startswith(f"Does not run here: {path}: general.architecture")
     assert "llama" in last
+
+
+def test_a_type_that_does_not_load_is_listed_beside_the_metadata(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "iq4.gguf"
+    architecture = field("general.architecture", STRING, string("llama"))
+    path.write_bytes(
+        raw_gguf(fields=(architecture,), tensors=(tensor("w", (2, 256), 23),), data=bytes(272))
+    )
+    code, text = run("inspect", path)
+    assert code == 1
+    assert "general.architecture  'llama'" in text
+    assert "IQ4_XS 1 512 272 B" in " ".join(text.split())
+    assert f"Does not run here: {path}: tensor 'w': has type IQ4_XS; those that work: " in text
+
+
+def test_a_chat_template_that_cannot_be_used_is_told_and_the_model_runs(
+    run: Run, tmp_path: Path
+) -> None:
+    tokenizer = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.scores": (0.0,) * VOCAB,
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.token_type": (2, *[1] * (VOCAB - 1)),
+        "tokenizer.chat_template": "{{ messages | nonsense }}",
+    }
+    path = write_gguf(tmp_path / "odd.gguf", llama_metadata() | tokenizer, llama_tensors())
+    code, text = run("inspect", path)
+    assert (code, text.splitlines()[-1]) == (0, "Runs here.")
+    assert re.search(r"chat template +.*nonsense", text)
 
 
 def test_a_model_without_a_tokenizer_does_not_run(run: Run, tmp_path: Path) -> None:

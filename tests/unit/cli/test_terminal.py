@@ -23,6 +23,14 @@ def test_a_terminal_gets_no_control_characters_and_a_file_gets_all() -> None:
     assert file.getvalue() == text
 
 
+def test_what_is_said_of_a_file_has_no_control_characters() -> None:
+    errors = Screen()
+    terminal = Terminal(io.StringIO(), io.StringIO(), errors, {"NO_COLOR": "1"})
+    terminal.say("key a\x1b]0;owned\x07")
+    terminal.note("b\x1b[2J")
+    assert errors.getvalue() == "key a]0;owned\nb[2J\n"
+
+
 @pytest.mark.parametrize(
     ("stream", "environment", "shown"),
     [

@@ -56,6 +56,8 @@ def test_the_defaults_are_vllms() -> None:
         ("allowed_token_ids", [-1]),
         ("allowed_token_ids", [True]),
         ("allowed_token_ids", 5),
+        pytest.param("allowed_token_ids", list(range(10_001)), id="allowed_token_ids-many"),
+        pytest.param("stop", ["x" * 1025], id="stop-long"),
         ("bad_words", [""]),
         ("bad_words", "word"),
         ("bad_words", ["a"] * 1025),

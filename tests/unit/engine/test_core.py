@@ -32,6 +32,16 @@ class Letters:
         return False
 
 
+class Counting(Letters):
+    """Counts how often it is asked."""
+
+    num_encoded = 0
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        self.num_encoded += 1
+        return [0]
+
+
 class Flaky(SimulatedExecutor):
     """Raises in the steps whose numbers it is told."""
 
@@ -227,3 +237,11 @@ def test_no_queries_are_told_from_no_hits_and_first_admissions_from_others() -> 
     bench.run()
     assert rate.first == pytest.approx(8 / 20)
     assert rate.again is None
+
+
+def test_bad_words_are_cut_into_tokens_once_for_all_requests_that_share_them() -> None:
+    bench, tokenizer = Bench(), Counting()
+    bench.core._outputs = OutputProcessor(tokenizer)  # type: ignore[arg-type]
+    params = SamplingParams(bad_words=["a", "b"], max_tokens=1)
+    bench.core.add([NewRequest(str(i), [1], params) for i in range(100)])
+    assert tokenizer.num_encoded == 4  # each at the start of a text, and after a space

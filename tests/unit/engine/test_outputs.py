@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -150,14 +151,16 @@ def test_bad_words_are_cut_into_tokens_as_a_text_begins_and_after_a_space() -> N
 
 def test_each_of_n_completions_is_a_request_that_differs_in_its_index() -> None:
     new = NewRequest("r", [1, 2], SamplingParams(n=3, seed=5, prompt_logprobs=1), 2, "salt")
-    first, second, third = fan_out(new)
+    first, second, third, other, _, _ = fan_out([new, replace(new, request_id="s")])
     assert [one.request_id for one in (first, second, third)] == ["r-0", "r-1", "r-2"]
     assert [one.index for one in (first, second, third)] == [0, 1, 2]
     assert first.params == SamplingParams(seed=5, prompt_logprobs=1)
     assert second.params == third.params == SamplingParams(seed=5)
     assert (third.prompt_token_ids, third.priority, third.cache_salt) == ([1, 2], 2, "salt")
+    assert (other.request_id, other.params) == ("s-0", first.params)
+    assert other.params is first.params  # what is done once for params is done once for all
     one = NewRequest("r", [1], SamplingParams())
-    assert fan_out(one) == [one]
+    assert fan_out([one]) == [one]
 
 
 def test_a_request_output_gathers_its_completions_and_their_log_probabilities() -> None:

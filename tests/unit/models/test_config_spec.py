@@ -244,6 +244,32 @@ def test_the_original_context_is_the_models_unless_said() -> None:
     assert read_rope(outside) != read_rope(said)
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "context"),
+    [
+        ({"rope_type": "linear", "factor": 2.5}, 160),
+        (YARN, 256),
+        ({**YARN, "original_max_position_embeddings": 16}, 64),
+        ({**YARN, "original_max_position_embeddings": 48}, 192),
+        ({**YARN, "original_max_position_embeddings": 8}, 64),
+        ({**YARN, "factor": 2.0**60}, 2**63 - 1),
+        (LLAMA3, 64),
+        ({"rope_type": "default"}, 64),
+    ],
+)
+def test_linear_scaling_and_yarn_buy_context(settings: dict[str, object], context: int) -> None:
+    for form in in_both_forms(settings):
+        assert read(form).max_position == context
+
+
+def test_an_original_length_beside_the_settings_counts_for_the_context() -> None:
+    form = config(rope_scaling=YARN, original_max_position_embeddings=32)
+    assert read(form).max_position == 128
+
+
 @pytest.mark.parametrize("kind", ["dynamic", "longrope", "su", "mrope", "proportional"])
 def test_other_scalings_are_refused_by_name(kind: str) -> None:
     message = (
@@ -340,6 +366,10 @@ def test_gemma3s_layers_have_two_kinds_of_rotary_embedding_in_both_forms() -> No
     local, full = read(new).attention[0], read(new).attention[5]
     assert local == AttentionKind(rope(500.0, HEAD_DIM), 8)
     assert full == AttentionKind(rope(50000.0, HEAD_DIM, LinearScaling(factor=8.0)))
+
+
+def test_gemma3_states_the_scaled_length() -> None:
+    assert read(gemma3(rope_scaling={"rope_type": "linear", "factor": 8.0})).max_position == 64
 
 
 def test_gemma3s_bases_have_their_own_defaults() -> None:

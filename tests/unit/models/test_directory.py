@@ -24,11 +24,7 @@ def test_a_directory_opens_with_its_name_spec_and_size(tmp_path: Path) -> None:
     assert model.num_parameters == sum(tensor.size for tensor in llama_tensors().values())
     assert (model.precision, model.spec.hidden_size) == ("F32", HIDDEN)
     assert model.metadata["architectures"] == ["LlamaForCausalLM"]
-    assert (model.chat_template, model.eos_token_ids, dict(model.sampling_defaults)) == (
-        None,
-        (),
-        {},
-    )
+    assert (model.chat_template, dict(model.sampling_defaults)) == (None, {})
 
 
 def test_a_model_is_the_same_in_both_formats(tmp_path: Path) -> None:
@@ -210,30 +206,7 @@ def test_a_template_that_is_no_text_is_an_error(tmp_path: Path, template: object
         open_tiny(tmp_path, tokenizer_config={"chat_template": template})
 
 
-# Ends of generation and sampling defaults.
-
-
-@pytest.mark.parametrize(("value", "ids"), [(3, (3,)), ([3, 1, 3], (3, 1)), (None, ()), ([], ())])
-def test_ends_of_generation_are_one_or_several(
-    tmp_path: Path, value: object, ids: tuple[int, ...]
-) -> None:
-    assert open_tiny(tmp_path, generation_config={"eos_token_id": value}).eos_token_ids == ids
-
-
-def test_the_config_is_asked_where_the_generation_config_is_silent(tmp_path: Path) -> None:
-    model = config(eos_token_id=[5, 6])
-    path = write_directory(tmp_path / "m", model, llama_tensors(), generation_config={})
-    assert open_model(path).eos_token_ids == (5, 6)
-    path = write_directory(
-        tmp_path / "m", model, llama_tensors(), generation_config={"eos_token_id": 7}
-    )
-    assert open_model(path).eos_token_ids == (7,)
-
-
-@pytest.mark.parametrize("value", ["</s>", 1.0, True, [1, None], -1, {}, VOCAB])
-def test_an_end_that_is_no_token_is_an_error(tmp_path: Path, value: object) -> None:
-    with pytest.raises(ModelError, match="eos_token_id: "):
-        open_tiny(tmp_path, generation_config={"eos_token_id": value})
+# Sampling defaults.
 
 
 def test_sampling_defaults_are_those_that_the_file_has(tmp_path: Path) -> None:
@@ -268,3 +241,23 @@ def test_a_sampling_default_of_another_kind_is_named(
 ) -> None:
     with pytest.raises(ModelError, match=rf"generation_config\.json: {key}: must be"):
         open_tiny(tmp_path, generation_config={key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("temperature", -1),
+        ("temperature", 10**1000),
+        ("top_k", -7),
+        ("top_p", 5),
+        ("top_p", 0),
+        ("min_p", 1.5),
+        ("repetition_penalty", 0),
+    ],
+)
+def test_a_sampling_default_that_no_request_may_have_is_named(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    with pytest.raises(ModelError, match=rf"generation_config\.json: {key}: must be") as caught:
+        open_tiny(tmp_path, generation_config={key: value, "do_sample": False})
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))

@@ -212,6 +212,35 @@ def test_yarn_is_as_llama_cpp_means_it() -> None:
     assert spec.attention[0].rope == rope(50000.0, HEAD_DIM, expected)
 
 
+@pytest.mark.parametrize(
+    ("stated", "original", "context"), [(64, 16, 64), (64, 64, 256), (64, None, 64)]
+)
+def test_yarn_buys_context_where_the_file_states_the_unscaled_one(
+    stated: int, original: int | None, context: int
+) -> None:
+    spec = read_spec(
+        metadata(
+            context_length=stated,
+            rope__scaling__type="yarn",
+            rope__scaling__factor=4.0,
+            rope__scaling__original_context_length=original,
+        )
+    )
+    assert spec.max_position == context
+
+
+@pytest.mark.parametrize("kind", [None, "none", "linear"])
+@pytest.mark.parametrize("key", ["rope__scaling__factor", "rope__scale_linear"])
+def test_a_factor_of_0_is_as_absent(kind: str | None, key: str) -> None:
+    spec = read_spec(metadata(rope__scaling__type=kind, **{key: 0.0}))
+    assert spec == read_spec(metadata())
+
+
+def test_a_factor_of_0_leaves_that_of_old_files() -> None:
+    spec = read_spec(metadata(rope__scaling__factor=0.0, rope__scale_linear=4.0))
+    assert spec.attention[0].rope == rope(50000.0, HEAD_DIM, LinearScaling(factor=4.0))
+
+
 def test_divisors_of_a_file_divide_the_frequencies() -> None:
     spec = read_spec(metadata(), divisors=(1.0, 8.0))
     assert spec.attention[0].rope == Rope((1.0, 50000.0**-0.5 / 8))
@@ -242,6 +271,11 @@ def test_every_sixth_layer_of_gemma3_sees_everything() -> None:
     full = AttentionKind(rope(50000.0, HEAD_DIM, LinearScaling(factor=8.0)))
     assert spec.attention == ((local,) * 5 + (full,)) * 2 + (local,)
     assert len({id(kind) for kind in spec.attention}) == 2
+
+
+def test_a_window_of_0_is_none() -> None:
+    spec = read_spec(gemma3(attention__sliding_window=0))
+    assert {kind.window for kind in spec.attention} == {None}
 
 
 def test_gemma3s_pattern_and_local_base_may_be_in_the_file() -> None:

@@ -100,4 +100,5 @@ def plain_jinja(source: str, variables: Mapping[str, Any]) -> str:
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = NOW.strftime
-    return environment.from_string(source).render(variables)
+    given = {"tools": None, "documents": None, **variables}  # as Transformers gives them
+    return environment.from_string(source).render(given)

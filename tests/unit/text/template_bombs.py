@@ -106,6 +106,21 @@ BOMBS: dict[str, tuple[str, str]] = {
         WORK,
     ),
     "sum of a range": ("{{ range(10**12) | sum }}", WORK),
+    "length of a range in reverse": (
+        "{% for x in range(8000000) | reverse %}{{ loop.length }}{% break %}{% endfor %}",
+        WORK,
+    ),
+    "lengths of items": (
+        "{% set d = {" + ", ".join(f"{key}: 0" for key in range(2500)) + "} %}"
+        "{% for i in range(60000) %}"
+        "{% for x in d | items %}{% set n = loop.length %}{% break %}{% endfor %}{% endfor %}",
+        WORK,
+    ),
+    "batches filled up": ("{{ [1] | batch(10**9, 'x') | list | length }}", WORK),
+    "batches of a range": ("{{ range(10**12) | batch(2) | list | length }}", WORK),
+    "count of words": ("{{ ('ab ' * 20000000) | wordcount }}", WORK),
+    "round by a power": ("{{ 1 | round(10**9, 'floor') }}", "precision is beyond"),
+    "round to a power": ("{{ 2 | round(-(10**9)) }}", "precision is beyond"),
     "find in a range": ("{{ 'x' in range(10**12) }}", WORK),
     "unpacking": ("{{ '{}'.format(*range(10**6)) }}", "unpacked arguments"),
     "print a tree": (_list_tree("ns.x"), WORK),

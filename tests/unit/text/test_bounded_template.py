@@ -198,6 +198,17 @@ def test_a_chain_of_comparisons_ends_at_its_first_false_link() -> None:
     assert render(source, x="") == plain_jinja(source, {"x": ""})
 
 
+def test_what_is_rounded_counted_batched_and_reversed_is_as_in_jinja() -> None:
+    source = (
+        "{{ 2.567 | round(2) }} {{ 2.1 | round(method='ceil') | int }} {{ 17 | round(-1) }} "
+        "{{ 'a b-c, d' | wordcount }} {% for b in range(5) | batch(2, 'x') %}{{ b }}{% endfor %}"
+        "{% for x in [1, 2] | reverse %}{{ x }}{{ loop.length }}{% endfor %}{{ 'ab' | reverse }}"
+        "{% for k, v in {'a': 1} | items %}{{ k }}{{ v }}{% endfor %}"
+        "{% for k in undefined_one | items %}{{ k }}{% endfor %}"
+    )
+    assert render(source) == plain_jinja(source, {})
+
+
 def test_what_is_marked_for_training_is_printed() -> None:
     source = "{% generation %}{% set x = 1 %}a{{ x }}{% endgeneration %}{{ x }}"
     assert render(source) == plain_jinja(source, {}) == "a1"

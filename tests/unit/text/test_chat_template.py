@@ -37,6 +37,11 @@ def test_further_variables_reach_the_template() -> None:
     assert template("{{ tools[0] }} {{ missing }}.").render(USER, tools=["f"]) == "f ."
 
 
+def test_tools_that_are_not_given_are_none_and_not_undefined() -> None:
+    source = "{{ tools is none }} {{ documents is none }} {{ tools is defined }}"
+    assert template(source).render(USER) == "True True True"
+
+
 def test_lines_of_blocks_leave_no_line_ends_and_no_indent() -> None:
     source = (
         "{% for m in messages %}\n    {% if true %}\n{{ m.content }}\n    {% endif %}\n{% endfor %}"

@@ -147,11 +147,21 @@ def test_ends_are_eos_then_end_of_turn_and_of_message_each_once() -> None:
     assert (tokenizer.bos_token, tokenizer.eos_token) == (BOS, EOS)
 
 
-@pytest.mark.parametrize("mark", ["<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>"])
-def test_what_ends_a_turn_is_an_end_though_the_file_names_only_eos(mark: str) -> None:
+@pytest.mark.parametrize(
+    "mark",
+    [
+        *("<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|endoftext|>"),
+        *("<|end_of_text|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+    ],
+)
+def test_what_ends_a_generation_is_a_special_end_though_the_file_names_only_eos(
+    mark: str,
+) -> None:
     tokens = (*TOKENS, mark)
-    control = small_tokenizer(tokens=tokens, token_type=(*TYPES, 3))
-    assert control.eos_token_ids == (token(EOS), len(TOKENS))
+    for kind in (3, 4):  # control, user-defined
+        tokenizer = small_tokenizer(tokens=tokens, token_type=(*TYPES, kind))
+        assert tokenizer.eos_token_ids == (token(EOS), len(TOKENS))
+        assert tokenizer.is_special(len(TOKENS))
     text = small_tokenizer(tokens=tokens, token_type=(*TYPES, 1))
     assert text.eos_token_ids == (token(EOS),)
 

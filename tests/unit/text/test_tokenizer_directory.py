@@ -92,6 +92,9 @@ def test_ends_are_those_of_the_generation_config_too_and_else_of_the_models(
     assert Tokenizer.from_directory(tmp_path).eos_token_ids == (NUM_BYTES + 2, 7)
     write(tmp_path, byte_level(), generation_config={"eos_token_id": [5, NUM_BYTES + 2]})
     assert Tokenizer.from_directory(tmp_path).eos_token_ids == (NUM_BYTES + 2, 5)
+    for silent in ({}, {"eos_token_id": None}, {"eos_token_id": []}):
+        write(tmp_path, byte_level(), generation_config=silent)
+        assert Tokenizer.from_directory(tmp_path).eos_token_ids == (NUM_BYTES + 2, 7)
 
 
 def test_tokens_that_only_the_config_adds_are_added(tmp_path: Path) -> None:

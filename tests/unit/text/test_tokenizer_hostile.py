@@ -53,6 +53,24 @@ def test_a_normalizer_that_makes_gigabytes_of_a_prompt_is_refused(
     assert Tokenizer.from_directory(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("tokenizer", 256 << 20),
+        *((name, 16 << 20) for name in ("tokenizer_config", "special_tokens_map")),
+        *((name, 16 << 20) for name in ("generation_config", "config")),
+    ],
+)
+def test_a_file_beyond_its_bound_is_refused_before_it_is_parsed(
+    tmp_path: Path, name: str, most: int
+) -> None:
+    write(tmp_path, byte_level())
+    with (tmp_path / f"{name}.json").open("wb") as file:
+        file.truncate(most + 1)
+    with pytest.raises(UnsupportedModel, match=rf"{name}\.json: is larger than {most} bytes"):
+        Tokenizer.from_directory(tmp_path)
+
+
 def decoding(*kinds: object) -> dict[str, Any]:
     return byte_level(decoder={"type": "Sequence", "decoders": list(kinds)})
 
@@ -164,6 +182,9 @@ def changed(*path: object, to: object) -> dict[str, Any]:
             r"added_tokens_decoder\.99999999999: '<x>' is not in tokenizer\.json",
         ),
         ({"generation_config": {"eos_token_id": "x"}}, r"generation_config\.json: .*eos_token_id"),
+        ({"generation_config": {"eos_token_id": [1, None]}}, r"generation_config\.json: .*eos_to"),
+        ({"generation_config": {"eos_token_id": True}}, r"generation_config\.json: .*eos_token_id"),
+        ({"generation_config": {"eos_token_id": 1.0}}, r"generation_config\.json: .*eos_token_id"),
         ({"generation_config": {"eos_token_id": [-1]}}, "eos_token_id: -1 is no token id"),
         ({"config": {"eos_token_id": 10**6}}, r"config\.json: eos_token_id: 1000000 is no token"),
     ],

@@ -20,6 +20,7 @@ from markupsafe import escape
 from headway.text.bounded_template import strings
 from headway.text.bounded_template.allowance import (
     CALL,
+    STEP,
     BoundedContext,
     checked_key,
     item_cost,
@@ -29,6 +30,7 @@ from headway.text.bounded_template.operators import COMPARISONS, arithmetic, bou
 
 __all__ = ["FILTERS", "METHODS", "TESTS", "Function", "functions"]
 
+_MAX_DIGITS = 20
 _MAX_FORMAT_CHARACTERS = 100
 _SORTING = 20  # comparisons of one item among a million
 
@@ -74,7 +76,21 @@ def _with_environment(function: Callable[..., Any]) -> Callable[..., Any]:
 def _reverse(context: BoundedContext, value: Any) -> object:
     if isinstance(value, str):
         context.spend(num_bytes(value))
-    return jinja.do_reverse(value)
+        return jinja.do_reverse(value)
+    return context.draw(jinja.do_reverse(value))
+
+
+@pass_context
+def _items(context: BoundedContext, value: Any) -> Iterator[tuple[Any, Any]]:
+    return context.draw(jinja.do_items(value))
+
+
+def _batch(
+    context: BoundedContext, items: Iterable[Any], linecount: int, fill_with: object = None
+) -> Iterator[list[Any]]:
+    if fill_with is not None:
+        context.spend(STEP * linecount)
+    return jinja.do_batch(items, linecount, fill_with)
 
 
 @pass_context
@@ -116,6 +132,12 @@ def _integer(context: BoundedContext, value: object, default: int = 0, base: int
 def _sum(context: BoundedContext, items: Iterable[Any], attribute: str | None = None) -> object:
     """Of numbers: it has no `start`, which might be a list."""
     return bounded_number(jinja.do_sum(context.environment, items, attribute))
+
+
+def _round(value: Any, precision: int = 0, method: Any = "common") -> object:
+    if abs(precision) > _MAX_DIGITS:
+        raise TemplateRuntimeError(f"round: the precision is beyond {_MAX_DIGITS} digits")
+    return bounded_number(jinja.do_round(cast(Any, bounded_number(value)), precision, method))
 
 
 @pass_context
@@ -177,6 +199,7 @@ def functions(now: Callable[[], datetime]) -> dict[str, Function]:
 
 FILTERS: dict[str, Callable[..., object]] = {
     "abs": abs,
+    "batch": _drawing(_batch),
     "capitalize": strings.scanning(str.capitalize),
     "count": len,
     "d": jinja.do_default,
@@ -188,7 +211,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "float": _float,
     "indent": strings.indent,
     "int": _integer,
-    "items": jinja.do_items,
+    "items": _items,
     "join": strings.join,
     "last": pass_context(_with_environment(jinja.do_last)),
     "length": len,
@@ -201,6 +224,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "rejectattr": _drawing(jinja.do_rejectattr),
     "replace": strings.replace,
     "reverse": _reverse,
+    "round": _round,
     "safe": strings.scanning(str),  # escaping is off: nothing is to be marked
     "select": _drawing(jinja.do_select),
     "selectattr": _drawing(jinja.do_selectattr),
@@ -212,6 +236,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "trim": strings.scanning(str.strip),
     "unique": _drawing(_unique),
     "upper": strings.scanning(str.upper),
+    "wordcount": strings.scanning(jinja.do_wordcount, 32),
 }
 
 TESTS: dict[str, Callable[..., object]] = {
