@@ -10,10 +10,12 @@ from headway.core.acceptance import Door
 from headway.core.kv_cache import KVCacheManager
 from headway.core.params import SamplingParams
 from headway.core.plan import StepPlan
-from headway.core.policy import POLICIES
+from headway.core.policies import POLICIES
+from headway.core.preemption import Mode
 from headway.core.request import FinishReason, Request
-from headway.core.scheduler import Scheduler, StepOutcome
-from headway.metrics import RequestRecord, StepRecord
+from headway.core.scheduler import Scheduler
+from headway.core.step import StepOutcome
+from headway.metrics import Costs, RequestRecord, StepRecord
 from headway.sim.executor import SimulatedExecutor, expected_tokens
 
 VOCAB = 1000
@@ -34,6 +36,14 @@ class Driver:
     reserve: bool = True
     chunked: bool = True
     threshold: int = 0
+    skip_ahead: int = 0
+    sharing: bool = True
+    preempt_for_priority: bool = True
+    mode: Mode = "recompute"
+    max_preemptions: int = 8
+    swap_slots: int = 0
+    costs: Costs | None = None
+    policy_options: dict[str, Any] = field(default_factory=dict)
     max_reqs: int | None = None
     max_tokens: int | None = None
     vocab_size: int = VOCAB
@@ -66,12 +76,18 @@ class Driver:
         )
         self.scheduler = Scheduler(
             kv=self.kv,
-            policy=POLICIES[self.policy](),
+            policy=POLICIES[self.policy](**self.policy_options),
             door=self.door,
             max_num_batched_tokens=self.budget,
             max_num_seqs=self.width,
             enable_chunked_prefill=self.chunked,
             long_prefill_token_threshold=self.threshold,
+            max_skip_ahead=self.skip_ahead,
+            in_batch_prefix_sharing=self.sharing,
+            preempt_for_priority=self.preempt_for_priority,
+            preemption_mode=self.mode,
+            max_preemptions=self.max_preemptions,
+            num_swap_slots=self.swap_slots,
         )
         self.executor = SimulatedExecutor(
             clock=None,
@@ -89,6 +105,10 @@ class Driver:
         *,
         priority: int = 0,
         salt: str | None = None,
+        tenant: str = "",
+        deadline_s: float | None = None,
+        queue_timeout_s: float | None = None,
+        index: int = 0,
         **params: object,
     ) -> Request:
         """A request; a number for `prompt` stands for that many tokens of its own."""
@@ -101,7 +121,11 @@ class Driver:
             SamplingParams(**{"max_tokens": 4, **params}),  # type: ignore[arg-type]
             arrival_s=self.now,
             priority=priority,
+            tenant=tenant,
             cache_salt=salt,
+            deadline_s=deadline_s,
+            queue_timeout_s=queue_timeout_s,
+            index=index,
         )
         return self.requests[name]
 
@@ -116,8 +140,8 @@ class Driver:
         `fails`: the executor will raise; it and the plans after it are never run.
         """
         self.now += 1
-        plan = self.scheduler.schedule(self.now)
-        if plan.chunks:
+        plan = self.scheduler.schedule(self.now, self.costs)
+        if plan.to_run:
             fails = fails or any(handle is None for _, handle in self.in_flight)
             self.in_flight.append((plan, None if fails else self.executor.submit(plan)))
         return plan

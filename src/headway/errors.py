@@ -8,6 +8,7 @@
     ├── ModelError                      a model cannot be used
     │   ├── ModelNotFound               there is none of that name or path
     │   └── UnsupportedModel            there is one, and this version cannot run it
+    ├── InvalidRecording (ValueError)   a recording cannot be read; `line` and `field` say where
     └── EngineDead                      the engine's loop has ended; nothing can be served
 
 HTTP statuses are chosen in `headway.server` alone.
@@ -24,6 +25,7 @@ __all__ = [
     "ModelError",
     "ModelNotFound",
     "UnsupportedModel",
+    "InvalidRecording",
     "EngineDead",
 ]
 
@@ -83,6 +85,20 @@ class ModelNotFound(ModelError):
 
 class UnsupportedModel(ModelError):
     """A model whose architecture, tensor type or layout this version does not run."""
+
+
+class InvalidRecording(HeadwayError, ValueError):
+    """A file that is no recording, or not one of this version, or not all of one.
+
+    Attributes:
+        line: its number, from 1.
+        field: what is wrong in it.
+    """
+
+    def __init__(self, line: int, field: str, message: str) -> None:
+        super().__init__(f"line {line}: {field}: {message}")
+        self.line = line
+        self.field = field
 
 
 class EngineDead(HeadwayError):

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 __all__ = [
+    "Admission",
     "BatchEntry",
+    "Costs",
     "Observer",
     "PrefixHitRate",
     "RequestRecord",
@@ -21,7 +23,27 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class BatchEntry:
+class Costs:
+    """What was measured of the executor, for decisions that depend on it (rule S16)."""
+
+    prefill_token_s: float
+    """Seconds that one more prompt token adds to a step."""
+    block_copy_s: float
+    """Seconds that copying one KV block takes, to the swap space or back."""
+
+
+class Admission(NamedTuple):
+    """How a request came to run."""
+
+    kind: str
+    """`first`, or `again` after a preemption."""
+    lookup_tokens: int
+    """Known tokens that the prefix cache was asked for; 0 where it was not."""
+    hit_tokens: int
+    """Of those, tokens found."""
+
+
+class BatchEntry(NamedTuple):
     """One request's part in one step."""
 
     request_id: str
@@ -36,7 +58,21 @@ class BatchEntry:
     """Of those, tokens found in the prefix cache."""
 
 
-@dataclass(frozen=True, slots=True)
+class _Chunk(Protocol):
+    """Of a plan's chunk, what a record needs."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def num_tokens(self) -> int: ...
+
+
+_NO_ADMISSION = Admission("", 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """One step of the scheduler, complete once its result was applied."""
 
@@ -45,14 +81,21 @@ class StepRecord:
     """When the plan was made, on the engine's clock."""
     duration_s: float
     """From making the plan to applying its result."""
-    batch: tuple[BatchEntry, ...]
+    costs: Costs | None = None
+    """What the plan was made with."""
+    chunks: tuple[_Chunk, ...]
+    """The plan's; `batch` shows them with the admissions."""
+    num_tokens: int
+    """Tokens of the budget that were used."""
+    admissions: Mapping[str, Admission]
+    """Requests that were admitted, by id. One may have got no tokens yet."""
     budget: int
     """Tokens that the step could have taken (`max_num_batched_tokens`)."""
     num_running: int
     waiting: Mapping[str, int]
     """Requests left waiting, by what held up the head of the queue: `width`, `budget`,
-    `blocks`, `watermark`, `preempted` (rule S7) or `isolated` (a failed step is being
-    looked into, rule A3)."""
+    `blocks`, `watermark`, `preempted` (rule S7), `prefix` (S15) or `isolated` (a failed step is
+    being looked into, rule A3)."""
     blocks_used: int
     """Blocks that requests hold."""
     blocks_cached: int
@@ -62,17 +105,31 @@ class StepRecord:
     evictions: int
     """Cached blocks that were taken for new tokens."""
     preemptions: Mapping[str, int]
-    """Requests preempted, by cause (`memory`)."""
+    """Requests preempted, by cause: `memory` or `priority`."""
     recomputed_tokens: int
     """Tokens computed again because of a preemption or a failed step."""
+    swapped_out_blocks: int = 0
+    """KV blocks copied to the swap space."""
+    swapped_in_blocks: int = 0
+    """KV blocks copied back."""
     discarded_tokens: int
     """Tokens computed for nothing: their request had ended meanwhile, or the step failed."""
     failed: bool = False
     """The executor raised; nothing of the step stands."""
 
     @property
-    def num_tokens(self) -> int:
-        return sum(entry.num_tokens for entry in self.batch)
+    def batch(self) -> tuple[BatchEntry, ...]:
+        """What each request was given."""
+        none = _NO_ADMISSION
+        return tuple(
+            BatchEntry(
+                chunk.request_id,
+                chunk.start,
+                chunk.num_tokens,
+                *self.admissions.get(chunk.request_id, none),
+            )
+            for chunk in self.chunks
+        )
 
     @property
     def num_waiting(self) -> int:
@@ -97,6 +154,7 @@ class RequestRecord:
     num_preemptions: int
     priority: int
     finish_reason: str
+    tenant: str = ""
 
 
 class Observer(Protocol):
@@ -120,10 +178,10 @@ class PrefixHitRate:
         self._again: deque[tuple[int, int]] = deque(maxlen=window)
 
     def observe(self, step: StepRecord) -> None:
-        for entry in step.batch:
-            if entry.lookup_tokens:
-                window = self._first if entry.admission == "first" else self._again
-                window.append((entry.hit_tokens, entry.lookup_tokens))
+        for admission in step.admissions.values():
+            if admission.lookup_tokens:
+                window = self._first if admission.kind == "first" else self._again
+                window.append((admission.hit_tokens, admission.lookup_tokens))
 
     @property
     def first(self) -> float | None:

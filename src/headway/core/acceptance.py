@@ -67,7 +67,7 @@ class Door:
         All of them are good, or none is to be queued. Room is asked for first: a flood of
         requests that cannot be taken must not cost a look at each one's prompt.
         """
-        self.check_room(now, len(requests), sum(r.num_prompt_tokens for r in requests))
+        self.check_room(now, len(requests), sum(map(_new_prompt_tokens, requests)))
         checked: dict[int, tuple[SamplingParams, SamplingParams]] = {}
         for request in requests:
             if not request.token_ids:
@@ -77,21 +77,21 @@ class Door:
             if id(params) not in checked:  # many requests may have the same
                 self._check_params(request)
                 checked[id(params)] = params, self._with_logprobs(params)
-            request.params = checked[id(params)][1]
-            request.max_total_tokens = self._max_total(request)
+            request.resolve(checked[id(params)][1])
+            request.limit_to(self._max_total(request))
 
     def enter(self, request: Request, now: float) -> None:
         if self.num_queued_reqs == 0:
             self._busy_since_s = now
         self.num_queued_reqs += 1
-        self.num_queued_tokens += request.num_prompt_tokens
+        self.num_queued_tokens += _new_prompt_tokens(request)
 
     def leave(self, request: Request, now: float, *, admitted: bool) -> None:
         """The request waits for its first admission no longer."""
         if admitted:
-            self._admissions.append((self._busy(now), request.num_prompt_tokens))
+            self._admissions.append((self._busy(now), _new_prompt_tokens(request)))
         self.num_queued_reqs -= 1
-        self.num_queued_tokens -= request.num_prompt_tokens
+        self.num_queued_tokens -= _new_prompt_tokens(request)
         if self.num_queued_reqs == 0:
             self._busy_s += now - self._busy_since_s
 
@@ -165,3 +165,8 @@ class Door:
             f"{queued} {unit} are waiting and {new} more exceed {name} ({limit})",
             (queued + new - limit) * elapsed / drained if elapsed > 0 else None,
         )
+
+
+def _new_prompt_tokens(request: Request) -> int:
+    """The `n` completions of a prompt count its tokens once."""
+    return 0 if request.index else request.num_prompt_tokens

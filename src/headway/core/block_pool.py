@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Container, Iterable, Sequence
 
 __all__ = ["BlockPool"]
 
@@ -34,27 +35,42 @@ class BlockPool:
     def is_free(self, block: int) -> bool:
         return block in self._free
 
-    def take(self) -> int:
-        """The block at the front of the queue, held once from now on."""
-        block, _ = self._free.popitem(last=False)
-        self._refs[block] = 1
-        return block
+    def num_free_among(self, blocks: Sequence[int]) -> int:
+        return list(map(self._refs.__getitem__, blocks)).count(0)
 
-    def share(self, block: int) -> None:
-        """One more holder; a free block leaves the queue, wherever in it it is."""
-        if self._refs[block] == 0:
-            del self._free[block]
-        self._refs[block] += 1
+    def take(self, count: int) -> list[int]:
+        """The blocks at the front of the queue, each held once from now on."""
+        pop, refs = self._free.popitem, self._refs
+        blocks = [pop(last=False)[0] for _ in range(count)]
+        for block in blocks:
+            refs[block] = 1
+        return blocks
 
-    def release(self, block: int, *, keep: bool) -> None:
-        """One holder less. The last one puts the block at the back of the queue to `keep` what
-        it holds as long as possible, else at the front (rule K4)."""
-        assert self._refs[block] > 0, f"block {block} is not held"
-        self._refs[block] -= 1
-        if self._refs[block] == 0:
-            self._free[block] = None
-            if not keep:
-                self._free.move_to_end(block, last=False)
+    def share(self, blocks: Iterable[int]) -> int:
+        """One more holder of each; a free one leaves the queue, wherever in it it is. Returns
+        how many were free."""
+        refs, num_free = self._refs, len(self._free)
+        for block in blocks:
+            if refs[block] == 0:
+                del self._free[block]
+            refs[block] += 1
+        return num_free - len(self._free)
+
+    def release(self, blocks: Iterable[int], keep: Container[int]) -> int:
+        """One holder of each less. The last one puts a block at the back of the queue to `keep`
+        what it holds as long as possible, else at the front (rule K4). Returns how many blocks
+        to keep are free by it."""
+        refs, free, num_kept = self._refs, self._free, 0
+        for block in blocks:
+            assert refs[block] > 0, f"block {block} is not held"
+            refs[block] -= 1
+            if refs[block] == 0:
+                free[block] = None
+                if block in keep:
+                    num_kept += 1
+                else:
+                    free.move_to_end(block, last=False)
+        return num_kept
 
     def reuse_first(self, block: int) -> None:
         """Moves a free block to the front: it holds nothing worth keeping any more."""

@@ -12,26 +12,34 @@ from headway.core.block_pool import BlockPool
 from headway.core.prefix_cache import NO_HIT, Hit, PrefixCache
 from headway.core.request import Request
 
-__all__ = ["KVCacheManager"]
+__all__ = ["Holding", "KVCacheManager"]
+
+_NEVER = 1 << 62
 
 
 @dataclass(slots=True)
-class _Held:
-    """The blocks of one admitted request."""
+class Holding:
+    """The blocks of one admitted request, which keeps it in `Request.held`."""
 
     blocks: list[int]
     table: tuple[int, ...]
     """`blocks` as the plans show it; rebuilt only when it grows."""
+    num_slots: int
+    """Tokens that the blocks hold."""
     num_hashed: int
     """Leading blocks that were offered to the prefix cache."""
-    serial: int | None
-    """Entry that stands for the last of those; None: the chain cannot be continued."""
+    hash_at: int
+    """Tokens, computed and known, from which on the next block can be offered."""
+    serial: int
+    """Entry that stands for the last of the blocks offered."""
+    reserved: bool
+    """What is promised may not be used by anyone else (rule P4)."""
     promised: int = 0
-    """Blocks still to come for tokens that are known (rule K8)."""
+    """Blocks still to come: for known tokens (rule K8), or for all that it may ever need (P4)."""
 
 
 class KVCacheManager:
-    """All blocks of one engine. Nothing is changed by a call that returns False or a reason."""
+    """All blocks of one engine. Nothing is changed by a call that returns False."""
 
     def __init__(
         self,
@@ -59,12 +67,13 @@ class KVCacheManager:
         self.reserve_full_prompt = reserve_full_prompt
         self.num_evictions = 0
         """Cached blocks taken for new tokens, ever."""
-        self._watermark_blocks = int(watermark * num_blocks)
+        self.watermark_blocks = int(watermark * num_blocks)
         self._pool = BlockPool(num_blocks)
-        self._cache = PrefixCache(block_size, hash_secret)
-        self._held: dict[str, _Held] = {}
+        self._cache = PrefixCache(num_blocks, block_size, hash_secret)
         self._promised = 0
-        """Sum of what the held ones are promised."""
+        """Sum of what the holders are promised."""
+        self._reserved = 0
+        """Of that, what is reserved."""
         self._num_cached = 0
         """Blocks in the free queue that a lookup finds, counted as they change."""
         self._dirty: set[int] = set()
@@ -96,83 +105,135 @@ class KVCacheManager:
         return self.enable_prefix_caching and not request.wants_prompt_rows
 
     def lookup(self, request: Request) -> Hit:
-        """The cached prefix the request may use: whole blocks, one token left over to compute."""
+        """The cached prefix the request may use: whole blocks, one token left over to compute.
+
+        What an earlier lookup found stands as long as no block was forgotten since.
+        """
         if not self.may_read(request):
             return NO_HIT
-        return self._cache.lookup(request, (len(request.token_ids) - 1) // self.block_size)
+        most = (len(request.token_ids) - 1) // self.block_size
+        epoch, hit = request.found or (-1, NO_HIT)
+        known = hit if epoch == self._cache.num_forgotten else NO_HIT
+        hit = self._cache.lookup(request, most, known)
+        request.found = (self._cache.num_forgotten, hit)
+        return hit
 
-    def held_up_by(self, request: Request, hit: Hit, num_tokens: int, *, idle: bool) -> str | None:
-        """Why the request cannot be admitted now: `blocks`, `watermark`, or None if it can.
+    def next_key(self, request: Request, hit: Hit) -> int | None:
+        """Key of the block that a request lacks after its hit and may read; None: there is none."""
+        index = len(hit.blocks)
+        if not self.may_read(request) or index >= (len(request.token_ids) - 1) // self.block_size:
+            return None
+        return self._cache.keys(request, index + 1)[index]
 
-        `num_tokens` is its first chunk, after the hit; `idle`: nothing else runs.
+    def prompt_keys(self, request: Request) -> list[int]:
+        """Keys of all full blocks of known tokens."""
+        count = len(request.token_ids) // self.block_size
+        return self._cache.keys(request, count)[:count]
+
+    def spare(self, request: Request, hit: Hit, end: int, *, reserve: bool = False) -> int:
+        """Blocks that nobody is promised once the request is admitted; negative: too few.
+
+        `end`: of its first chunk; `reserve`: all it may ever need is to be kept for it (rule P4).
         """
-        end = len(hit.blocks) * self.block_size + num_tokens
-        promised = 0
+        promised = self._reserved
         if self.reserve_full_prompt:
-            end = request.num_tokens_to_compute
-            promised = self._promised
+            end, promised = request.num_tokens_to_compute, self._promised
+        if reserve:
+            end = request.num_wanted_tokens
         needed = self._blocks_for(end) - len(hit.blocks) + self._num_revived(hit)
-        spare = self._pool.num_free - promised - needed
+        return self._pool.num_free - promised - needed
+
+    def held_up_by(
+        self, request: Request, hit: Hit, end: int, *, idle: bool, reserve: bool = False
+    ) -> str:
+        """Why the request cannot be admitted now: `blocks`, `watermark` (K7), or nothing.
+
+        `idle`: nothing else runs. For the others see `spare`.
+        """
+        spare = self.spare(request, hit, end, reserve=reserve)
         if spare < 0:
             return "blocks"
-        if spare < self._watermark_blocks and not idle:
-            return "watermark"
-        return None
+        return "watermark" if spare < self.watermark_blocks and not idle else ""
 
-    def admit(self, request: Request, hit: Hit, num_tokens: int) -> bool:
-        """Gives the request its hits and blocks for `num_tokens` more; all of it or nothing.
+    def admit(self, request: Request, hit: Hit, end: int, *, reserve: bool = False) -> bool:
+        """Gives the request its hits and blocks for the tokens up to `end`; all or nothing.
 
-        `expect` is to follow once they are granted."""
-        assert request.request_id not in self._held
-        num_new = self._blocks_for(len(hit.blocks) * self.block_size + num_tokens) - len(hit.blocks)
-        if num_new + self._num_revived(hit) > self._pool.num_free:
+        `expect` is to follow once they are granted.
+        """
+        assert request.held is None
+        num_hits = len(hit.blocks)
+        num_new = max(0, self._blocks_for(end) - num_hits)
+        if num_new + self._num_revived(hit) > self._pool.num_free - self._reserved:
             return False
-        for block in hit.blocks:
-            self._share(block)
-        held = _Held(list(hit.blocks), hit.blocks, len(hit.blocks), hit.serial)
-        self._held[request.request_id] = held
+        self._num_cached -= self._pool.share(hit.blocks)
+        num_slots = num_hits * self.block_size
+        hash_at = num_slots + self.block_size if self.enable_prefix_caching else _NEVER
+        request.held = held = Holding(
+            list(hit.blocks), hit.blocks, num_slots, num_hits, hash_at, hit.serial, reserve
+        )
         self._grow(held, num_new)
         return True
 
     # ------------------------------------------------------------ while running
 
-    def extend(self, request: Request, num_tokens: int) -> bool:
-        """Makes room for `num_tokens` after the computed ones; all of it or nothing (rule K6).
+    def extend(self, request: Request, end: int) -> bool:
+        """Makes room for the tokens up to `end`; all of it or nothing (rule K6).
 
-        `expect` is to follow once they are granted."""
-        held = self._held[request.request_id]
-        num_new = self._blocks_for(request.num_computed_tokens + num_tokens) - len(held.blocks)
-        if num_new > self._pool.num_free:
+        `expect` is to follow once they are granted.
+        """
+        held = request.held
+        num_new = self._blocks_for(end) - len(held.blocks)
+        others = self._reserved - held.promised if held.reserved else self._reserved
+        if num_new > self._pool.num_free - others:
             return False
         if num_new > 0:
             self._grow(held, num_new)
         return True
 
     def expect(self, request: Request) -> None:
-        """Counts the blocks that the request's known tokens still need (rule K8)."""
-        held = self._held[request.request_id]
-        promised = max(0, self._blocks_for(request.num_tokens_to_compute) - len(held.blocks))
-        self._promised += promised - held.promised
-        held.promised = promised
+        """Counts the blocks that the request still needs (rules K8, P4)."""
+        held = request.held
+        end = request.num_wanted_tokens if held.reserved else request.num_tokens_to_compute
+        more = max(0, self._blocks_for(end) - len(held.blocks)) - held.promised
+        held.promised += more
+        self._promised += more
+        if held.reserved:
+            self._reserved += more
 
     def commit(self, request: Request) -> None:
         """Makes the blocks findable that are full, computed and known."""
-        held = self._held[request.request_id]
-        if not self.enable_prefix_caching or held.serial is None:
+        held: Holding = request.held
+        num_tokens = min(request.num_computed_tokens, len(request.token_ids))
+        if num_tokens < held.hash_at:
             return
-        num_full = min(request.num_computed_tokens, len(request.token_ids)) // self.block_size
-        while held.num_hashed < num_full and held.serial is not None:
-            index = held.num_hashed
-            stale = self._cache.unreachable(request, index)
-            if stale is not None:
-                self._forget(stale)
-            held.serial = self._cache.register(request, index, held.blocks[index], held.serial)
-            held.num_hashed += 1
-
-    def table(self, request: Request) -> tuple[int, ...]:
-        return self._held[request.request_id].table
+        first, held.num_hashed = held.num_hashed, num_tokens // self.block_size
+        blocks = held.blocks[first : held.num_hashed]
+        serial, dropped = self._cache.register(request, first, blocks, held.serial)
+        if serial is None:
+            held.hash_at = _NEVER
+        else:
+            held.serial = serial
+            held.hash_at = (held.num_hashed + 1) * self.block_size
+        for block in dropped:
+            self._lost_key(block)
 
     # ------------------------------------------------------------------ release
+
+    def num_freed_by(self, request: Request, hit: Hit) -> int:
+        """Blocks that `spare` would count more if the request gave its own up; those shared with
+        others, or with the hit of the one that is to come, free nothing."""
+        held: Holding = request.held
+        refs, kept = self._pool.refs, set(hit.blocks)
+        alone = sum(refs(block) == 1 and block not in kept for block in held.blocks)
+        return alone + (held.promised if self.reserve_full_prompt or held.reserved else 0)
+
+    def num_shared_tokens(self, request: Request) -> int:
+        """Tokens at its beginning that lie in blocks of others too: those stay to be found."""
+        held = request.held
+        count = 0
+        while count < held.num_hashed and self._pool.refs(held.blocks[count]) > 1:
+            count += 1
+        return count * self.block_size
 
     def release(self, request: Request, *, num_valid_tokens: int | None = None) -> None:
         """Takes all blocks back; hashed ones stay findable, the last to be evicted first (K4).
@@ -180,27 +241,32 @@ class KVCacheManager:
         `num_valid_tokens`: the KV of later tokens will never be computed, so what was
         hashed of it is forgotten (rule S6).
         """
-        held = self._held.pop(request.request_id)
+        held: Holding = request.held
+        request.held = None
+        request.quiet_until_computed = request.quiet_until_known = 0
         self._promised -= held.promised
+        if held.reserved:
+            self._reserved -= held.promised
         if num_valid_tokens is not None:
-            for block in held.blocks[num_valid_tokens // self.block_size :]:
-                self._forget(block)
-        for block in reversed(held.blocks):
-            self._release(block)
+            for block in held.blocks[num_valid_tokens // self.block_size : held.num_hashed]:
+                self.forget(block)
+        self._num_cached += self._pool.release(reversed(held.blocks), self._cache.blocks)
 
     def forget_written(self, table: tuple[int, ...], start: int, end: int) -> None:
         """A chunk of positions start … end − 1 was dropped: what it wrote is not to be found."""
         for block in table[start // self.block_size : self._blocks_for(end)]:
-            self._forget(block)
+            self.forget(block)
 
     def poison(self, blocks: Iterable[int]) -> None:
         """The blocks hold NaN: not to be found, and zeroed before anyone reuses them."""
         for block in blocks:
-            self._forget(block)
+            self.forget(block)
             self._dirty.add(block)
 
     def take_blocks_to_zero(self) -> tuple[int, ...]:
         """Poisoned blocks handed out since the last call; the plan being made zeroes them."""
+        if not self._to_zero:
+            return ()
         blocks, self._to_zero = tuple(self._to_zero), []
         return blocks
 
@@ -211,31 +277,28 @@ class KVCacheManager:
 
     def _num_revived(self, hit: Hit) -> int:
         """Hits that lie in the free queue: they cost a block like a new one (rule K8)."""
-        return sum(self._pool.is_free(block) for block in hit.blocks)
+        return self._pool.num_free_among(hit.blocks)
 
-    def _grow(self, held: _Held, num_new: int) -> None:
-        for _ in range(num_new):
-            block = self._pool.take()
-            if self._cache.forget(block):
-                self._num_cached -= 1
-                self.num_evictions += 1
-            if block in self._dirty:
-                self._dirty.remove(block)
-                self._to_zero.append(block)
-            held.blocks.append(block)
+    def _grow(self, held: Holding, num_new: int) -> None:
+        blocks = self._pool.take(num_new)
+        if self._num_cached:
+            num_evicted = sum(map(self._cache.forget, blocks))
+            self._num_cached -= num_evicted
+            self.num_evictions += num_evicted
+        if self._dirty:
+            self._to_zero += [block for block in blocks if block in self._dirty]
+            self._dirty.difference_update(blocks)
+        held.blocks += blocks
         held.table = tuple(held.blocks)
+        held.num_slots = len(held.blocks) * self.block_size
 
-    def _share(self, block: int) -> None:
-        self._num_cached -= self._pool.is_free(block)
-        self._pool.share(block)
+    def forget(self, block: int) -> None:
+        """No lookup finds the block from here on."""
+        if self._cache.forget(block):
+            self._lost_key(block)
 
-    def _release(self, block: int) -> None:
-        keep = self._cache.holds(block)
-        self._pool.release(block, keep=keep)
-        self._num_cached += keep and self._pool.is_free(block)
-
-    def _forget(self, block: int) -> None:
-        if self._cache.forget(block) and self._pool.is_free(block):
+    def _lost_key(self, block: int) -> None:
+        if self._pool.is_free(block):
             self._num_cached -= 1
             self._pool.reuse_first(block)
 
@@ -243,22 +306,27 @@ class KVCacheManager:
         """Rule K9; `holders` are the admitted requests. Costs O(blocks)."""
         self._pool.check()
         self._cache.check()
-        requests = {request.request_id: request for request in holders}
-        assert requests.keys() == self._held.keys(), "blocks are held by admitted requests alone"
         refs = [0] * self.num_blocks
-        for request_id, held in self._held.items():
+        promised = reserved = 0
+        for request in holders:
+            held: Holding = request.held
+            assert held is not None, "admitted requests hold blocks"
             assert held.table == tuple(held.blocks)
-            assert len(set(held.blocks)) == len(held.blocks), f"{request_id} holds a block twice"
-            num_full = requests[request_id].num_computed_tokens // self.block_size
+            assert held.num_slots == len(held.blocks) * self.block_size
+            assert len(set(held.blocks)) == len(held.blocks), f"{request} holds a block twice"
+            promised += held.promised
+            reserved += held.promised * held.reserved
+            num_full = request.num_computed_tokens // self.block_size
             for index, block in enumerate(held.blocks):
                 refs[block] += 1
                 if index >= num_full:
                     assert self._pool.refs(block) == 1, f"block {block} is not full and is shared"
         for block, count in enumerate(refs):
             assert self._pool.refs(block) == count, f"block {block}: {count} tables hold it"
-        assert self._promised == sum(held.promised for held in self._held.values())
+        assert (self._promised, self._reserved) == (promised, reserved)
+        assert self._reserved <= self._pool.num_free, "what is reserved is there"
         cached_free = sum(
-            self._pool.is_free(block) and self._cache.holds(block)
+            self._pool.is_free(block) and block in self._cache.blocks
             for block in range(self.num_blocks)
         )
         assert self._num_cached == cached_free

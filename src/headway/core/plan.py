@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headway.core.params import SamplingParams
 
@@ -27,8 +27,10 @@ __all__ = [
 class Sample:
     """How one token is drawn from the logits at the end of a chunk.
 
-    The draw depends on (seed, index, position) and the logits alone, so a request's
-    samples are the same in any batch and after any preemption.
+    The draw depends on (seed, index, position) and the logits alone, where the position is the
+    end of the chunk: a request's samples are the same in any batch and after any preemption.
+    Where nothing in it changes from token to token it is the same object in all of a request's
+    chunks.
     """
 
     params: SamplingParams
@@ -36,8 +38,6 @@ class Sample:
     """The request's seed: its own, or the one drawn at arrival."""
     index: int
     """Which of the request's samples this is (its `n`)."""
-    position: int
-    """The position in the sequence that the sampled token takes."""
     suppressed: tuple[int, ...] = ()
     """Tokens that may not be sampled here (stop tokens before `min_tokens`)."""
     bad_words: tuple[tuple[int, ...], ...] = ()
@@ -62,8 +62,7 @@ class PromptRows:
     """How many of the likeliest tokens go with each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """The tokens that one request advances in one step."""
 
     request_id: str
@@ -89,7 +88,8 @@ class Chunk:
 
     @property
     def end(self) -> int:
-        """Position after the last token: what is computed once the chunk has run."""
+        """Position after the last token, which a sampled token takes: what is computed once the
+        chunk has run."""
         return self.start + self.num_tokens
 
 
@@ -101,10 +101,19 @@ class StepPlan:
     chunks: tuple[Chunk, ...]
     zero_blocks: tuple[int, ...] = ()
     """Blocks whose KV is set to zero before the chunks run: they held NaN (rule A3)."""
+    copies_out: tuple[tuple[int, int], ...] = ()
+    """(block, swap slot): copied to the swap space before anything else of the plan (P2)."""
+    copies_in: tuple[tuple[int, int], ...] = ()
+    """(swap slot, block): copied back after that and the zeroing, before the chunks run."""
 
     @property
     def num_tokens(self) -> int:
         return sum(chunk.num_tokens for chunk in self.chunks)
+
+    @property
+    def to_run(self) -> bool:
+        """There is something to compute or to copy; else no executor is to see the plan."""
+        return bool(self.chunks or self.copies_out or self.copies_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,4 +158,9 @@ class Executor(Protocol):
 
     def collect(self, handle: Any) -> StepResult:
         """Waits for the step and returns its result. Each handle is collected once, in order."""
+        ...
+
+    def block_copy_s(self) -> float:
+        """Seconds that copying one block takes, to the swap space or back, measured now. It
+        disturbs nothing."""
         ...

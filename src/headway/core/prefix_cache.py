@@ -1,12 +1,14 @@
 """Full blocks by what they hold: a verified, salted hash chain (rules K2, K3).
 
-A block's key is a hash over the parent's key, its tokens and its extra keys, mixed with a
-secret of the process. 64 bits are enough because a hit is never taken on the key's word:
+A block's key is a hash over the parent's key and its tokens; the extra keys and a secret of the
+process are in the root. 64 bits are enough because a hit is never taken on the key's word:
 tokens, extra keys and the serial number of the parent's entry are compared.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from headway.core.request import Request
@@ -14,6 +16,9 @@ from headway.core.request import Request
 __all__ = ["NO_HIT", "ExtraKeys", "Hit", "PrefixCache"]
 
 ROOT_SERIAL = 0
+
+_TOKEN_TYPE = "I"
+_TOKEN_BYTES = array(_TOKEN_TYPE).itemsize
 
 
 class ExtraKeys(NamedTuple):
@@ -36,117 +41,136 @@ class Hit(NamedTuple):
 NO_HIT = Hit((), ROOT_SERIAL)
 
 
-class _Entry(NamedTuple):
-    key: int
-    block: int
-    serial: int
-    """New each time a key is registered, so that a child cannot outlive its parent's entry."""
-    parent_serial: int
-    tokens: tuple[int, ...]
-    extra: ExtraKeys
-
-
 class PrefixCache:
     """Key → block → key. Knows nothing of who holds a block."""
 
-    def __init__(self, block_size: int, secret: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, secret: int) -> None:
         self._block_size = block_size
         self._secret = secret
-        self._by_key: dict[int, _Entry] = {}
-        self._by_block: dict[int, _Entry] = {}
+        self._block_of: dict[int, int] = {}
+        self._key_of: dict[int, int] = {}
         self._last_serial = ROOT_SERIAL
+        # What a key stands for, by the block that has it. Lists, and not an object for each: a
+        # cache of many blocks is then nothing to the garbage collector.
+        self._serials = [ROOT_SERIAL] * num_blocks
+        """New each time a key is registered, so that a child cannot outlive its parent's entry."""
+        self._parents = [ROOT_SERIAL] * num_blocks
+        """Serials of the blocks before."""
+        self._tokens = [b""] * num_blocks
+        self._extras = [_NO_EXTRA] * num_blocks
+        self.num_forgotten = 0
+        """Keys taken away, ever: while it stands still a hit can only grow."""
 
     def __len__(self) -> int:
-        return len(self._by_block)
+        return len(self._key_of)
 
-    def holds(self, block: int) -> bool:
-        return block in self._by_block
+    @property
+    def blocks(self) -> Container[int]:
+        """Those that have a key."""
+        return self._key_of
 
-    def lookup(self, request: Request, max_blocks: int) -> Hit:
-        """The request's first blocks that are cached, at most `max_blocks`."""
-        blocks: list[int] = []
-        serial = ROOT_SERIAL
-        for index in range(max_blocks):
-            entry = self._by_key.get(self._key(request, index))
-            if entry is None or not self._same(entry, request, index, serial):
+    def keys(self, request: Request, count: int) -> list[int]:
+        """The keys of the request's first `count` full blocks, and perhaps more.
+
+        Kept with the request: they depend on its tokens alone, so each is made once.
+        """
+        keys, blocks = request.block_keys, request.block_tokens
+        if len(keys) < count:
+            start, size = len(keys), self._block_size
+            tokens = request.token_ids[start * size : count * size]
+            assert len(tokens) == (count - start) * size, "only full blocks have keys"
+            data = array(_TOKEN_TYPE, tokens).tobytes()
+            width = size * _TOKEN_BYTES
+            key = keys[-1] if keys else hash((self._secret, _extra(request)))
+            for offset in range(0, len(data), width):
+                piece = data[offset : offset + width]
+                key = hash((key, piece))
+                keys.append(key)
+                blocks.append(piece)
+        return keys
+
+    def lookup(self, request: Request, max_blocks: int, known: Hit = NO_HIT) -> Hit:
+        """The request's first blocks that are cached, at most `max_blocks`.
+
+        `known`: a shorter hit that still stands, to go on from.
+        """
+        keys, block_of = self.keys(request, max_blocks), self._block_of
+        parents, tokens = self._parents, self._tokens
+        first, serial = len(known.blocks), known.serial
+        found: list[int] = []
+        for key, piece in zip(keys[first:max_blocks], request.block_tokens[first:], strict=False):
+            block = block_of.get(key)
+            if block is None or parents[block] != serial or tokens[block] != piece:
                 break
-            blocks.append(entry.block)
-            serial = entry.serial
-        return Hit(tuple(blocks), serial)
+            if serial == ROOT_SERIAL and self._extras[block] != _extra(request):
+                break
+            found.append(block)
+            serial = self._serials[block]
+        return Hit((*known.blocks, *found), serial) if found else known
 
-    def register(self, request: Request, index: int, block: int, parent: int) -> int | None:
-        """Makes the request's full block `index` findable; `parent` is the serial before it.
+    def register(
+        self, request: Request, first: int, blocks: Sequence[int], parent: int
+    ) -> tuple[int | None, list[int]]:
+        """Makes the request's full blocks from `first` on findable; `parent` is the serial
+        before them.
 
-        Returns the serial of the entry that stands for these tokens: the block's own, or that of
-        an equal block registered before (then this one stays without a key). None: another
-        chain's block has the key, so this request's chain cannot be continued.
+        Returns the serial that stands for the tokens up to the last one: that of the block, or
+        of an equal block registered before (then this one stays without a key). None: another
+        chain's block has a key, so this request's chain cannot be continued. And the blocks that
+        lost their keys, as no lookup reached them any more.
         """
-        key = self._key(request, index)
-        entry = self._by_key.get(key)
-        if entry is not None:
-            return entry.serial if self._same(entry, request, index, parent) else None
-        self._last_serial += 1
-        entry = _Entry(
-            key,
-            block,
-            self._last_serial,
-            parent,
-            self._tokens(request, index),
-            _extra(request, index),
-        )
-        self._by_key[key] = self._by_block[block] = entry
-        return entry.serial
+        keys, pieces = self.keys(request, first + len(blocks)), request.block_tokens
+        extra, dropped = _extra(request), list[int]()
+        for index, block in enumerate(blocks, first):
+            key, piece = keys[index], pieces[index]
+            other = self._block_of.get(key)
+            if other is not None and index > 0 and not self._reachable(other, keys[index - 1]):
+                self.forget(other)
+                dropped.append(other)
+                other = None
+            if other is None:
+                self._block_of[key] = block
+                self._key_of[block] = key
+                self._last_serial += 1
+                self._serials[block] = self._last_serial
+                self._parents[block] = parent
+                self._tokens[block] = piece
+                self._extras[block] = extra
+                parent = self._last_serial
+            elif (self._parents[other], self._tokens[other], self._extras[other]) == (
+                parent,
+                piece,
+                extra,
+            ):
+                parent = self._serials[other]
+            else:
+                return None, dropped
+        return parent, dropped
 
-    def unreachable(self, request: Request, index: int) -> int | None:
-        """The block that has this key below a parent whose entry is gone, if there is one.
-
-        No lookup reaches it any more, and while it keeps the key no other block can have it.
-        """
-        entry = self._by_key.get(self._key(request, index))
-        if entry is None or index == 0:
-            return None
-        parent = self._by_key.get(self._key(request, index - 1))
-        reachable = parent is not None and parent.serial == entry.parent_serial
-        return None if reachable else entry.block
+    def _reachable(self, block: int, parent_key: int) -> bool:
+        """What it was registered below still has its key: else no lookup gets to it, and while it
+        keeps its own no other block can have that."""
+        parent = self._block_of.get(parent_key)
+        return parent is not None and self._serials[parent] == self._parents[block]
 
     def forget(self, block: int) -> bool:
         """Takes the block's key away; False where it had none."""
-        entry = self._by_block.pop(block, None)
-        if entry is None:
+        key = self._key_of.pop(block, None)
+        if key is None:
             return False
-        del self._by_key[entry.key]
+        del self._block_of[key]
+        self.num_forgotten += 1
         return True
 
     def check(self) -> None:
         """Rule K9: key → block → key is consistent."""
-        assert len(self._by_key) == len(self._by_block)
-        for key, entry in self._by_key.items():
-            assert entry.key == key
-            assert self._by_block.get(entry.block) is entry
-            assert len(entry.tokens) == self._block_size
-
-    def _same(self, entry: _Entry, request: Request, index: int, parent: int) -> bool:
-        return (
-            entry.parent_serial == parent
-            and entry.tokens == self._tokens(request, index)
-            and entry.extra == _extra(request, index)
-        )
-
-    def _tokens(self, request: Request, index: int) -> tuple[int, ...]:
-        start = index * self._block_size
-        tokens = tuple(request.token_ids[start : start + self._block_size])
-        assert len(tokens) == self._block_size, "only full blocks of known tokens have keys"
-        return tokens
-
-    def _key(self, request: Request, index: int) -> int:
-        keys = request.block_keys
-        while len(keys) <= index:
-            i = len(keys)
-            parent = keys[-1] if keys else self._secret
-            keys.append(hash((self._secret, parent, self._tokens(request, i), _extra(request, i))))
-        return keys[index]
+        assert len(self._block_of) == len(self._key_of)
+        for key, block in self._block_of.items():
+            assert self._key_of.get(block) == key
+            assert len(self._tokens[block]) == self._block_size * _TOKEN_BYTES
 
 
-def _extra(request: Request, index: int) -> ExtraKeys:
-    """The salt is in the first block only: every later key follows from it."""
-    return ExtraKeys(cache_salt=request.cache_salt) if index == 0 else _NO_EXTRA
+def _extra(request: Request) -> ExtraKeys:
+    """In the root: every key of the chain follows from it."""
+    salt = request.cache_salt
+    return _NO_EXTRA if salt is None else ExtraKeys(cache_salt=salt)

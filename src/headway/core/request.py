@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from enum import Enum, StrEnum
+from typing import Any
 
 from headway.core.params import SamplingParams
+from headway.core.plan import Sample
 from headway.metrics import RequestRecord
 
 __all__ = ["FinishReason", "Request", "RequestState"]
@@ -64,9 +66,9 @@ _LEGAL: dict[RequestState, frozenset[RequestState]] = {
 
 @dataclass(slots=True, eq=False, repr=False)
 class Request:
-    """What the scheduler knows of one request. `seed` counts where the params have none.
+    """What the scheduler knows of one request. The core alone mutates it.
 
-    The scheduler alone mutates it, but for `block_keys`, which the prefix cache extends.
+    `seed` counts where the params have none.
     """
 
     request_id: str
@@ -77,49 +79,118 @@ class Request:
     seed: int = 0
     eos_token_ids: InitVar[Sequence[int]] = ()
     priority: int = 0
+    tenant: str = ""
     cache_salt: str | None = None
+    deadline_s: float | None = None
+    """Seconds from arrival until its first token is due (rule S13, `deadline`)."""
+    queue_timeout_s: float | None = None
+    """Seconds from arrival after which it ends, if it was never admitted (rule A2)."""
     index: int = 0
     """Which of the completions of its prompt this is (`n`)."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """The params' `bad_words` as tokens."""
 
+    # What it comes to.
     state: RequestState = field(default=RequestState.WAITING, init=False)
     finish_reason: FinishReason | None = field(default=None, init=False)
-    stop_token_ids: frozenset[int] = field(init=False)
     token_ids: list[int] = field(init=False)
     """Known tokens: prompt, then output."""
     num_prompt_tokens: int = field(init=False)
-    penalised_prompt: tuple[int, ...] = field(init=False)
-    """The prompt, where a repetition penalty looks at it."""
-    num_prompt_rows: int = field(default=0, init=False)
-    """Prompt tokens whose log-probabilities were given out, from the second one on."""
     num_computed_tokens: int = field(default=0, init=False)
     """Tokens whose KV is in the cache once every submitted plan has run."""
     num_pending: int = field(default=0, init=False)
     """Sampled tokens whose value is still in flight (0 or 1 per plan in flight)."""
-    max_total_tokens: int = field(default=0, init=False)
+    quiet_until_computed: int = field(default=0, init=False)
+    """While it decodes: as long as fewer tokens than this are computed, a plan is one more token
+    to it and nothing else. 0: it does not decode, or is a special case."""
+    quiet_until_known: int = field(default=0, init=False)
+    """The same of its known tokens, and a result."""
+    max_total_tokens: int = field(init=False)
     """Prompt and output together never exceed this; set at the door (rule S10)."""
+    num_wanted_tokens: int = field(init=False)
+    """Tokens whose KV is ever wanted: nothing follows the last output token."""
+    num_prompt_rows: int = field(default=0, init=False)
+    """Prompt tokens whose log-probabilities were given out, from the second one on."""
+    sample: Sample = field(init=False)
+    """How its tokens are drawn, but for what changes from one to the next."""
+    draws_alike: bool = field(init=False)
+    """Nothing but the position does."""
+    stop_token_ids: frozenset[int] = field(init=False)
+
+    # Its place.
     sequence: int = field(default=0, init=False)
     """Order of arrival; unique. Set when the scheduler takes the request."""
+    rank: tuple[float, ...] = field(default=(), init=False)
+    """Its place in the queue, as the policy put it when the request joined it."""
+    num_skips: int = field(default=0, init=False)
+    """Requests admitted before it while it was the head of the queue (rule S9)."""
+    num_prefix_blocks: int = field(default=-1, init=False)
+    """The most blocks that a lookup found while it waited for a prefix (rule S15)."""
+    num_prefix_waits: int = field(default=0, init=False)
+    """Steps in which it waited for a prefix in vain (rule S15)."""
     num_preemptions: int = field(default=0, init=False)
+    num_memory_preemptions: int = field(default=0, init=False)
     num_computed_once: int = field(default=0, init=False)
-    """The most that was ever computed: tokens below this are computed again."""
+    """The most that was computed before a preemption: tokens below are computed again."""
     isolated_until: int = field(default=0, init=False)
     """After a failed step: runs alone until this many tokens are computed (rule A3)."""
+
+    # Its blocks.
+    held: Any = field(default=None, init=False)
+    """The KV cache manager's: the blocks it holds while it is admitted."""
+    found: Any = field(default=None, init=False)
+    """The KV cache manager's: what the last lookup found, and how long that stands."""
     block_keys: list[int] = field(default_factory=list, init=False)
     """Keys of the first full blocks; depends on the tokens alone, so it outlives preemption."""
+    block_tokens: list[bytes] = field(default_factory=list, init=False)
+    """The tokens of those blocks, as the prefix cache compares them."""
+    swapped: tuple[int, ...] = field(default=(), init=False)
+    """Swap slots that hold its computed tokens while it is SWAPPED (rule P2)."""
+
+    # Its account.
     num_cached_tokens: int = field(default=0, init=False)
+    admitted_s: float = field(default=0.0, init=False)
+    """When it was last admitted."""
     first_scheduled_s: float | None = field(default=None, init=False)
     first_token_s: float | None = field(default=None, init=False)
 
-    def __post_init__(self, prompt_token_ids: Sequence[int], eos_token_ids: Sequence[int]) -> None:
+    def __post_init__(
+        self,
+        prompt_token_ids: Sequence[int],
+        eos_token_ids: Sequence[int],
+    ) -> None:
         params = self.params
         self.seed = self.seed if params.seed is None else params.seed
-        ends = () if params.ignore_eos else eos_token_ids
-        self.stop_token_ids = frozenset((*params.stop_token_ids, *ends))
         self.token_ids = list(prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
-        self.penalised_prompt = () if params.repetition_penalty == 1.0 else tuple(prompt_token_ids)
+        self.limit_to(self.num_prompt_tokens)
+        ends = () if params.ignore_eos else eos_token_ids
+        self.stop_token_ids = frozenset((*params.stop_token_ids, *ends))
+        prompt = () if params.repetition_penalty == 1.0 else tuple(prompt_token_ids)
+        self.sample = Sample(params, self.seed, self.index, (), self.bad_words, prompt)
+        self.draws_alike = not (params.min_tokens or self.bad_words or params.penalises_output)
+
+    def resolve(self, params: SamplingParams) -> None:
+        """The door's last word on the params: what stood for a number is one."""
+        self.params = params
+        self.sample = replace(self.sample, params=params)
+
+    def limit_to(self, num_tokens: int) -> None:
+        """Sets `max_total_tokens`, and what follows from it."""
+        self.max_total_tokens = num_tokens
+        self.num_wanted_tokens = max(self.num_prompt_tokens, num_tokens - 1)
+
+    def sample_at(self, end: int) -> Sample:
+        """How the token at position `end` is drawn."""
+        if self.draws_alike:
+            return self.sample
+        sample, params = self.sample, self.params
+        if end - self.num_prompt_tokens < params.min_tokens:
+            sample = replace(sample, suppressed=tuple(sorted(self.stop_token_ids)))
+        if self.bad_words or params.penalises_output:
+            output = tuple(self.token_ids[self.num_prompt_tokens :])
+            sample = replace(sample, output_ids=output)
+        return sample
 
     @property
     def num_output_tokens(self) -> int:
@@ -132,9 +203,8 @@ class Request:
 
     @property
     def num_tokens_to_compute(self) -> int:
-        """Tokens whose KV is wanted by now. The last output token never is: nothing follows it."""
-        last = max(self.num_prompt_tokens, self.max_total_tokens - 1)
-        return min(self.num_expected_tokens, last)
+        """Tokens whose KV is wanted by now."""
+        return min(len(self.token_ids) + self.num_pending, self.num_wanted_tokens)
 
     @property
     def wants_prompt_rows(self) -> bool:
@@ -174,6 +244,7 @@ class Request:
             num_cached_tokens=self.num_cached_tokens,
             num_preemptions=self.num_preemptions,
             priority=self.priority,
+            tenant=self.tenant,
             finish_reason=self.finish_reason.value,
         )
 

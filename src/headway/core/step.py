@@ -2,140 +2,154 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from headway.core.kv_cache import KVCacheManager
-from headway.core.plan import Chunk, PromptRows, Sample, StepPlan, TokenLogprobs
+from headway.core.plan import Chunk, PromptRows, StepPlan, TokenLogprobs
 from headway.core.request import FinishReason, Request
-from headway.metrics import BatchEntry, RequestRecord, StepRecord
+from headway.metrics import Admission, Costs, RequestRecord, StepRecord
 
-__all__ = ["Grant", "Step", "StepOutcome", "Update", "take_prompt_rows"]
+__all__ = ["Step", "StepOutcome", "SwapIn", "Update", "new_tokens", "take_prompt_rows"]
 
 
-@dataclass(slots=True)
-class Grant:
-    """The tokens that one request is given in one step."""
+class SwapIn(NamedTuple):
+    """What is copied back for a request."""
 
-    request: Request
-    start: int
+    slots: tuple[int, ...]
+    """Of all its blocks that hold computed tokens."""
+    num_hits: int
+    """Of those blocks, how many the prefix cache has: they are not copied."""
     num_tokens: int
-    admission: str = ""
-    lookup_tokens: int = 0
-    hit_tokens: int = 0
-    samples: bool = field(init=False)
-    """Whether a token is sampled at its end."""
-
-    def __post_init__(self) -> None:
-        request = self.request
-        self.samples = self.end == request.num_expected_tokens < request.max_total_tokens
-
-    @property
-    def end(self) -> int:
-        return self.start + self.num_tokens
-
-    def chunk(self, table: tuple[int, ...]) -> Chunk:
-        request = self.request
-        known = tuple(request.token_ids[self.start : self.end])
-        sample = self._sample() if self.samples else None
-        follows = len(known) < self.num_tokens
-        rows = self._prompt_rows() if request.wants_prompt_rows else None
-        return Chunk(request.request_id, self.start, known, table, sample, follows, rows)
-
-    def _sample(self) -> Sample:
-        request, params = self.request, self.request.params
-        too_few = self.end - request.num_prompt_tokens < params.min_tokens
-        output: tuple[int, ...] = ()
-        if request.bad_words or params.penalises_output:
-            output = tuple(request.token_ids[request.num_prompt_tokens :])
-        return Sample(
-            params,
-            request.seed,
-            request.index,
-            self.end,
-            tuple(sorted(request.stop_token_ids)) if too_few else (),
-            request.bad_words,
-            request.penalised_prompt,
-            output,
-        )
-
-    def _prompt_rows(self) -> PromptRows | None:
-        """What the chunk can tell of the prompt and was not told yet (rule K3)."""
-        request = self.request
-        assert request.params.prompt_logprobs is not None
-        first = max(self.start, request.num_prompt_rows) + 1
-        token_ids = tuple(request.token_ids[first : min(self.end + 1, request.num_prompt_tokens)])
-        if not token_ids:
-            return None
-        return PromptRows(first, token_ids, request.params.prompt_logprobs)
-
-    def entry(self) -> BatchEntry:
-        return BatchEntry(
-            self.request.request_id,
-            self.start,
-            self.num_tokens,
-            self.admission,
-            self.lookup_tokens,
-            self.hit_tokens,
-        )
+    """That were computed when it was swapped out."""
 
 
-@dataclass(slots=True)
 class Step:
-    """Lives from its first grant until its result is applied. The scheduler fills it."""
+    """Lives from its first grant until its result is applied.
 
-    number: int
-    time_s: float
-    budget: int
-    evictions_before: int
-    budget_left: int = field(init=False)
-    grants: dict[str, Grant] = field(default_factory=dict)
-    preemptions: Counter[str] = field(default_factory=Counter)
-    waiting_for: str = ""
-    """What keeps the head of the queue waiting; see `StepRecord.waiting`."""
-    plan: StepPlan = field(init=False)
-    record: StepRecord = field(init=False)
+    Attributes:
+        chunks: what each request is given, in the order of the plan.
+        budget_left: tokens that can still be given.
+        longest_chunk: most tokens for one request (rule S4).
+        waiting_for: what keeps the head of the queue waiting; see `StepRecord.waiting`.
+        swap_ins: requests that were swapped out and are admitted.
+        swapped: requests whose blocks the plan copies out or in (rule P2).
+        victims: who was preempted.
+    """
 
-    def __post_init__(self) -> None:
-        self.budget_left = self.budget
+    def __init__(
+        self, number: int, time_s: float, costs: Costs | None, budget: int, longest_chunk: int
+    ) -> None:
+        self.number = number
+        self.time_s = time_s
+        self.costs = costs
+        self.budget = self.budget_left = budget
+        self.longest_chunk = longest_chunk
+        self.chunks: dict[Request, Chunk] = {}
+        self.admissions: dict[str, Admission] = {}
+        self.preemptions: dict[str, int] = {}
+        self.waiting_for = ""
+        self.copies_out: list[tuple[int, int]] = []
+        self.swap_ins: dict[Request, SwapIn] = {}
+        self.swapped: list[Request] = []
+        self.victims: set[Request] = set()
+        self.recomputed_tokens = 0
+        self.plan: StepPlan
+        self.figures: dict[str, Any]
+        """Of the record, what is known when the plan is closed."""
 
-    def close(self, kv: KVCacheManager, num_running: int, num_waiting: int) -> None:
+    def size(self, request: Request, start: int) -> int:
+        """How many tokens from `start` on the request may be given (S4)."""
+        wanted = request.num_tokens_to_compute - start
+        return min(wanted, self.longest_chunk, self.budget_left)
+
+    def grant(self, request: Request, num_tokens: int) -> Chunk:
+        """Gives an admitted request its next tokens, for which it has the blocks.
+
+        Computed advances now, so that the next plan can be made while this one runs (S11).
+        """
+        start, known = request.num_computed_tokens, request.token_ids
+        end = start + num_tokens
+        token_ids = tuple(known[start:end])
+        samples = end == len(known) + request.num_pending < request.max_total_tokens
+        chunk = Chunk(
+            request.request_id,
+            start,
+            token_ids,
+            request.held.table,
+            request.sample_at(end) if samples else None,
+            len(token_ids) < num_tokens,
+            _prompt_rows(request, start, end) if request.wants_prompt_rows else None,
+        )
+        self.chunks[request] = chunk
+        self.budget_left -= num_tokens
+        self.recomputed_tokens += _recomputed(request, chunk)
+        request.num_computed_tokens = end
+        request.num_pending += samples
+        return chunk
+
+    def take_back(self, request: Request) -> Chunk | None:
+        """What the request was given in this step is given to nobody; None: it was nothing."""
+        chunk = self.chunks.pop(request, None)
+        if chunk is not None:
+            self.budget_left += chunk.num_tokens
+            self.recomputed_tokens -= _recomputed(request, chunk)
+            request.num_computed_tokens = chunk.start
+            request.num_pending -= chunk.sample is not None
+        return chunk
+
+    def close(
+        self, kv: KVCacheManager, num_running: int, num_waiting: int, num_evictions: int
+    ) -> None:
         """Fixes the plan, and the record as far as it is known."""
-        grants = self.grants.values()
+        copies_in = tuple(
+            pair
+            for request, swap_in in self.swap_ins.items()
+            for pair in zip(
+                swap_in.slots[swap_in.num_hits :],
+                request.held.blocks[swap_in.num_hits : len(swap_in.slots)],
+                strict=True,
+            )
+        )
+        self.swapped += self.swap_ins
         self.plan = StepPlan(
             self.number,
-            tuple(grant.chunk(kv.table(grant.request)) for grant in grants),
+            tuple(self.chunks.values()),
             kv.take_blocks_to_zero(),
+            tuple(self.copies_out),
+            copies_in,
         )
-        self.record = StepRecord(
-            step=self.number,
-            time_s=self.time_s,
-            duration_s=0.0,
-            batch=tuple(grant.entry() for grant in grants),
-            budget=self.budget,
-            num_running=num_running,
-            waiting={self.waiting_for: num_waiting} if num_waiting else {},
-            blocks_used=kv.num_used,
-            blocks_cached=kv.num_cached,
-            blocks_free=kv.num_free,
-            evictions=kv.num_evictions - self.evictions_before,
-            preemptions=dict(self.preemptions),
-            recomputed_tokens=sum(_recomputed(grant) for grant in grants),
-            discarded_tokens=0,
-        )
+        self.figures = {
+            "num_running": num_running,
+            "waiting": {self.waiting_for: num_waiting} if num_waiting else {},
+            "blocks_used": kv.num_used,
+            "blocks_cached": kv.num_cached,
+            "blocks_free": kv.num_free,
+            "evictions": num_evictions,
+        }
 
     def applied(self, now: float, *, discarded_tokens: int, failed: bool = False) -> StepRecord:
         """The record, complete."""
-        return replace(
-            self.record,
+        return StepRecord(
+            step=self.number,
+            time_s=self.time_s,
             duration_s=now - self.time_s,
+            costs=self.costs,
+            chunks=self.plan.chunks,
+            num_tokens=self.budget - self.budget_left,
+            admissions=self.admissions,
+            budget=self.budget,
+            preemptions=self.preemptions,
+            recomputed_tokens=self.recomputed_tokens,
+            swapped_out_blocks=len(self.plan.copies_out),
+            swapped_in_blocks=len(self.plan.copies_in),
             discarded_tokens=discarded_tokens,
             failed=failed,
+            **self.figures,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What one step did to one request."""
 
     request: Request
@@ -160,12 +174,10 @@ class StepOutcome:
     """Every request that ended since the outcome before, by whatever cause."""
 
 
-def _recomputed(grant: Grant) -> int:
-    """Tokens of the grant that had been computed before; moves the request's mark on (P5)."""
-    request = grant.request
-    once = request.num_computed_once
-    request.num_computed_once = max(once, grant.end)
-    return max(0, min(grant.end, once) - grant.start)
+def new_tokens(request: Request, chunk: Chunk) -> tuple[int, int]:
+    """Prompt tokens that the chunk computes for the first time, and output tokens it samples."""
+    first = max(chunk.start, request.num_computed_once)
+    return max(0, min(chunk.end, request.num_prompt_tokens) - first), chunk.sample is not None
 
 
 def take_prompt_rows(
@@ -180,3 +192,18 @@ def take_prompt_rows(
     rows = rows[num_known:]
     request.num_prompt_rows += len(rows)
     return rows
+
+
+def _prompt_rows(request: Request, start: int, end: int) -> PromptRows | None:
+    """What a chunk can tell of the prompt and was not told yet (rule K3)."""
+    assert request.params.prompt_logprobs is not None
+    first = max(start, request.num_prompt_rows) + 1
+    token_ids = tuple(request.token_ids[first : min(end + 1, request.num_prompt_tokens)])
+    if not token_ids:
+        return None
+    return PromptRows(first, token_ids, request.params.prompt_logprobs)
+
+
+def _recomputed(request: Request, chunk: Chunk) -> int:
+    """Tokens of the chunk that had been computed before a preemption (P5)."""
+    return max(0, min(chunk.end, request.num_computed_once) - chunk.start)

@@ -5,20 +5,44 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from headway.clock import Clock
 from headway.core.plan import Executor, StepPlan
 from headway.core.request import FinishReason, Request
 from headway.core.scheduler import Scheduler
 from headway.core.step import StepOutcome
+from headway.engine.costs import CostMeter
 from headway.engine.outputs import NewRequest, OutputDelta, OutputProcessor
-from headway.metrics import Observer, RequestRecord
+from headway.metrics import Costs, Observer, RequestRecord
 
-__all__ = ["EngineCore"]
+__all__ = ["EngineCore", "Recorder"]
 
 logger = logging.getLogger(__name__)
+
+
+class Recorder(Protocol):
+    """Is told of every call that changes the scheduler, after it, with the engine's lock held.
+
+    `applied` tells of a result (with the `errors` of its chunks by index), a failure (why it
+    `failed`), or, without a `step`, of what ended where nothing was run.
+    """
+
+    def added(self, requests: Sequence[Request], now: float) -> None: ...
+    def finished(self, request_id: str, reason: FinishReason, now: float) -> None: ...
+    def planned(self, plan: StepPlan, now: float, costs: Costs | None) -> None: ...
+    def applied(
+        self,
+        outcome: StepOutcome,
+        now: float,
+        *,
+        step: int | None = None,
+        errors: Mapping[int, str] | None = None,
+        failed: str | None = None,
+    ) -> None: ...
+    def close(self) -> None: ...
 
 
 class EngineCore:
@@ -30,6 +54,9 @@ class EngineCore:
     Args:
         eos_token_ids: tokens that end a request unless it ignores them.
         seeds: draws the seed of a request that has none.
+        costs: measures what the scheduler is told of the executor; None: it is told nothing.
+        queue_timeout_s: of a request that has none of its own; None: it may wait for ever.
+        recorder: keeps what happened, so that it can be replayed; None: nobody does.
         debug_invariants: check the scheduler's invariants after every step (slow).
     """
 
@@ -42,6 +69,9 @@ class EngineCore:
         clock: Clock,
         eos_token_ids: Sequence[int],
         seeds: random.Random,
+        costs: CostMeter | None = None,
+        queue_timeout_s: float | None = None,
+        recorder: Recorder | None = None,
         debug_invariants: bool = False,
     ) -> None:
         self._scheduler = scheduler
@@ -50,6 +80,9 @@ class EngineCore:
         self._clock = clock
         self._eos_token_ids = tuple(eos_token_ids)
         self._seeds = seeds
+        self._costs = costs
+        self._queue_timeout_s = queue_timeout_s
+        self._recorder = recorder
         self._debug_invariants = debug_invariants
         self._observers: list[Observer] = []
         self._lock = threading.Lock()
@@ -89,28 +122,48 @@ class EngineCore:
                     seed=self._seeds.getrandbits(63),
                     eos_token_ids=self._eos_token_ids,
                     priority=item.priority,
+                    tenant=item.tenant,
                     cache_salt=item.cache_salt,
+                    deadline_s=item.deadline_s,
+                    queue_timeout_s=(
+                        self._queue_timeout_s
+                        if item.queue_timeout_s is None
+                        else item.queue_timeout_s
+                    ),
                     index=item.index,
                     bad_words=bad_words[id(item.params)],
                 )
                 for item in new
             ]
             self._scheduler.add(requests, now)
+            if self._recorder is not None:
+                self._recorder.added(requests, now)
             for request in requests:
                 self._outputs.add(request)
 
     def abort(self, request_id: str) -> OutputDelta | None:
         """Ends a request; its blocks are free in the next plan. None: it had ended already."""
         with self._lock:
-            self._scheduler.finish(request_id, FinishReason.ABORT, self._clock.now())
+            self._finish(request_id, FinishReason.ABORT)
             return self._outputs.end(request_id, FinishReason.ABORT)
+
+    def close(self) -> None:
+        """Ends the recording, if there is one; to be called once nothing more will be done."""
+        with self._lock:
+            if self._recorder is not None:
+                self._recorder.close()
+                self._recorder = None
 
     def step(self) -> list[OutputDelta]:
         """Plans and runs one step; what it adds to each request, in the order of the batch."""
         with self._lock:
-            plan = self._scheduler.schedule(self._clock.now())
-            if not plan.chunks:
-                return self._report(self._scheduler.flush())
+            now = self._clock.now()
+            costs = None if self._costs is None else self._costs.costs
+            plan = self._scheduler.schedule(now, costs)
+            if self._recorder is not None:
+                self._recorder.planned(plan, now, costs)
+            if not plan.to_run:
+                return self._report(self._scheduler.flush(), now)
         return self._run(plan)
 
     def _run(self, plan: StepPlan) -> list[OutputDelta]:
@@ -119,17 +172,38 @@ class EngineCore:
         except BaseException as error:
             message = f"the step failed: {type(error).__name__}: {error}"
             with self._lock:
-                outcome = self._scheduler.fail(message, self._clock.now())
-                deltas = self._report(outcome)
+                now = self._clock.now()
+                outcome = self._scheduler.fail(message, now)
+                deltas = self._report(outcome, now, step=plan.step, failed=message)
             if not isinstance(error, Exception):
                 raise  # Ctrl-C, for one: the caller's to deal with, and the engine can go on
             logger.exception("step %d failed", plan.step)
             return deltas
         with self._lock:
-            return self._report(self._scheduler.apply(result, self._clock.now()))
+            now = self._clock.now()
+            outcome = self._scheduler.apply(result, now)
+            return self._report(outcome, now, step=plan.step, errors=result.errors)
 
-    def _report(self, outcome: StepOutcome) -> list[OutputDelta]:
-        """Called with the lock held."""
+    def _finish(self, request_id: str, reason: FinishReason) -> bool:
+        """Called with the lock held. False: it had ended already."""
+        now = self._clock.now()
+        found = self._scheduler.finish(request_id, reason, now)
+        if found and self._recorder is not None:
+            self._recorder.finished(request_id, reason, now)
+        return found
+
+    def _report(
+        self,
+        outcome: StepOutcome,
+        now: float,
+        *,
+        step: int | None = None,
+        errors: Mapping[int, str] | None = None,
+        failed: str | None = None,
+    ) -> list[OutputDelta]:
+        """Called with the lock held. What it is about is said as in `Recorder.applied`."""
+        if self._recorder is not None:
+            self._recorder.applied(outcome, now, step=step, errors=errors, failed=failed)
         deltas = [self._outputs.process(update) for update in outcome.updates]
         ended = outcome.ended
         for update, delta in zip(outcome.updates, deltas, strict=True):
@@ -138,6 +212,8 @@ class EngineCore:
         if self._debug_invariants:
             self._scheduler.check()
         for record in outcome.records or (None,):
+            if self._costs is not None and record is not None:
+                self._costs.observe(record)
             for observer in self._observers:
                 observer(record, ended)
             ended = ()
@@ -145,7 +221,7 @@ class EngineCore:
 
     def _stop(self, request_id: str, ended: tuple[RequestRecord, ...]) -> tuple[RequestRecord, ...]:
         """A stop string was completed: it is why the request ends, even at its last token."""
-        if self._scheduler.finish(request_id, FinishReason.STOP, self._clock.now()):
+        if self._finish(request_id, FinishReason.STOP):
             return ended
         return tuple(
             replace(record, finish_reason=FinishReason.STOP.value)

@@ -35,6 +35,11 @@ class NewRequest:
     cache_salt: str | None = None
     index: int = 0
     """Which of the completions of its prompt this is; keys what is drawn for it."""
+    tenant: str = ""
+    deadline_s: float | None = None
+    """Seconds from arrival until its first token is due (rule S13, `deadline`)."""
+    queue_timeout_s: float | None = None
+    """Seconds from arrival after which it ends, if it was never admitted (rule A2)."""
 
 
 def fan_out(requests: Sequence[NewRequest]) -> list[NewRequest]:

@@ -20,13 +20,15 @@ _START = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class LinearCost:
-    """Seconds of one step: a fixed part and one per token."""
+    """Seconds of one step: a fixed part, one per token and one per block copied."""
 
     step_s: float = 0.005
     token_s: float = 0.0005
+    block_copy_s: float = 0.0002
 
     def __call__(self, plan: StepPlan) -> float:
-        return self.step_s + self.token_s * plan.num_tokens
+        num_copies = len(plan.copies_out) + len(plan.copies_in)
+        return self.step_s + self.token_s * plan.num_tokens + self.block_copy_s * num_copies
 
 
 class SimulatedExecutor:
@@ -57,13 +59,21 @@ class SimulatedExecutor:
         self._vocab_size = vocab_size
         self._slots: list[tuple[int, int]] = [(-1, -1)] * (num_blocks * block_size)
         """Per slot: token, and state after it."""
+        self._swapped: dict[int, list[tuple[int, int]]] = {}
+        """Swap slot → what its block held; gone once it was copied back."""
         self._sampled: dict[str, int] = {}
         self._verify = verify
 
+    def block_copy_s(self) -> float:
+        return self._cost.block_copy_s
+
     def submit(self, plan: StepPlan) -> tuple[StepResult, float]:
+        for block, slot in plan.copies_out:
+            self._swapped[slot] = self._slots[self._range(block)]
         for block in plan.zero_blocks:
-            first = block * self._block_size
-            self._slots[first : first + self._block_size] = [(-1, -1)] * self._block_size
+            self._slots[self._range(block)] = [(-1, -1)] * self._block_size
+        for slot, block in plan.copies_in:
+            self._slots[self._range(block)] = self._swapped.pop(slot)
         # As in a model that goes layer by layer: all of the batch is written, then read.
         for chunk in plan.chunks:
             self._write(chunk)
@@ -91,6 +101,23 @@ class SimulatedExecutor:
         if self._clock is not None:
             self._clock.advance(seconds)
         return result
+
+    def tokens_in(self, block: int) -> list[int]:
+        """What the block's slots were computed of."""
+        return [token for token, _ in self._slots[self._range(block)]]
+
+    def spoil(self, plan: StepPlan) -> None:
+        """The plan fails: whatever it would have written holds anything from here on."""
+        for chunk in plan.chunks:
+            for position in range(chunk.start, chunk.end):
+                self._slots[self._slot(chunk, position)] = (-1, -1)
+        for _, block in plan.copies_in:
+            self._slots[self._range(block)] = [(-1, -1)] * self._block_size
+        for _, slot in plan.copies_out:
+            self._swapped.pop(slot, None)
+
+    def _range(self, block: int) -> slice:
+        return slice(block * self._block_size, (block + 1) * self._block_size)
 
     def _slot(self, chunk: Chunk, position: int) -> int:
         block = chunk.block_table[position // self._block_size]

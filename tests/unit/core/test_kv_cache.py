@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from driver import Driver
+from headway.core import prefix_cache
 from headway.core.block_pool import BlockPool
 from headway.core.kv_cache import KVCacheManager
 from headway.core.params import SamplingParams
-from headway.core.prefix_cache import PrefixCache
 from headway.core.request import Request
 
 SHARED = list(range(100, 112))
@@ -16,7 +18,7 @@ SHARED = list(range(100, 112))
 
 def request(name: str, tokens: list[int], salt: str | None = None) -> Request:
     made = Request(name, tokens, SamplingParams(), arrival_s=0.0, cache_salt=salt)
-    made.max_total_tokens = len(tokens) + 16
+    made.limit_to(len(tokens) + 16)
     return made
 
 
@@ -31,33 +33,46 @@ def admit(
     made = request(name, tokens, salt)
     hit = kv.lookup(made)
     made.num_computed_tokens = len(hit.blocks) * 4
-    assert kv.admit(made, hit, len(tokens) - made.num_computed_tokens)
+    assert kv.admit(made, hit, len(tokens))
     made.num_computed_tokens = len(tokens)
     kv.expect(made)
     kv.commit(made)
     return made
 
 
+def all_keys_collide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block's key is its index in the chain, whatever it holds."""
+
+    def index_of(pair: tuple[object, object]) -> int:
+        return pair[0] + 1 if isinstance(pair[1], bytes) else 0  # type: ignore[operator]
+
+    monkeypatch.setattr(prefix_cache, "hash", index_of, raising=False)
+
+
+def hash_unless_second(monkeypatch: pytest.MonkeyPatch, tokens: bytes) -> None:
+    """All blocks of these tokens have one key, whatever comes before them."""
+    monkeypatch.setattr(
+        prefix_cache, "hash", lambda pair: 5 if pair[1] == tokens else hash(pair), raising=False
+    )
+
+
 def test_k1_blocks_are_handed_out_shared_and_come_back() -> None:
     pool = BlockPool(3)
-    taken = [pool.take() for _ in range(3)]
-    assert sorted(taken) == [0, 1, 2]
+    assert sorted(pool.take(3)) == [0, 1, 2]
     assert (pool.num_free, pool.num_used) == (0, 3)
-    pool.share(1)
-    pool.release(1, keep=False)
+    assert pool.share([1]) == 0
+    pool.release([1], keep=())
     assert not pool.is_free(1)
-    pool.release(1, keep=False)
+    pool.release([1], keep=())
     assert pool.is_free(1)
     pool.check()
 
 
 def test_k4_unkept_blocks_are_reused_first_and_kept_ones_last() -> None:
     pool = BlockPool(4)
-    a, b, c, _ = (pool.take() for _ in range(4))
-    pool.release(a, keep=True)
-    pool.release(b, keep=False)
-    pool.release(c, keep=True)
-    assert [pool.take() for _ in range(3)] == [b, a, c]
+    a, b, c, _ = pool.take(4)
+    assert pool.release([a, b, c], keep={a, c}) == 2
+    assert pool.take(3) == [b, a, c]
 
 
 def test_k4_a_requests_last_block_is_evicted_before_its_first() -> None:
@@ -77,18 +92,18 @@ def test_k4_a_free_block_that_loses_its_hash_is_reused_first() -> None:
     kept, lost = kv.lookup(request("x", SHARED[:9])).blocks
     kv.poison([lost])
     other = admit(kv, [9] * 3, "other")
-    assert kv.table(other) == (lost,)
+    assert other.held.table == (lost,)
     assert kv.take_blocks_to_zero() == (lost,)
     assert kv.lookup(request("x", SHARED[:9])).blocks == (kept,)
 
 
 def test_k5_a_hit_takes_its_block_out_of_the_middle_of_the_queue() -> None:
     pool = BlockPool(5)
-    blocks = [pool.take() for _ in range(5)]
-    for block in blocks:
-        pool.release(block, keep=True)
-    pool.share(blocks[2])
-    assert [pool.take() for _ in range(4)] == [blocks[i] for i in (0, 1, 3, 4)]
+    blocks = pool.take(5)
+    pool.release(blocks, keep=blocks)
+    assert pool.num_free_among(blocks[:2]) == 2
+    assert pool.share([blocks[2]]) == 1
+    assert pool.take(4) == [blocks[i] for i in (0, 1, 3, 4)]
 
 
 def test_k2_the_same_tokens_are_found_below_the_same_prefix_alone() -> None:
@@ -109,10 +124,7 @@ def test_k2_a_salt_parts_equal_prompts() -> None:
 def test_k2_a_collision_of_keys_never_serves_anothers_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def all_keys_collide(self: PrefixCache, made: Request, index: int) -> int:
-        return index
-
-    monkeypatch.setattr(PrefixCache, "_key", all_keys_collide)
+    all_keys_collide(monkeypatch)
     kv = manager()
     first = admit(kv, [1, 2, 3, 4, 5, 6, 7, 8], "first")
     assert kv.lookup(request("other", [1, 2, 3, 9, 5, 6, 7, 8, 9])).blocks == ()
@@ -124,12 +136,8 @@ def test_k2_a_collision_of_keys_never_serves_anothers_blocks(
 
 
 def test_k2_a_child_is_not_found_below_anothers_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = PrefixCache._key
-
-    def second_blocks_collide(self: PrefixCache, made: Request, index: int) -> int:
-        return 5 if index == 1 else original(self, made, index)
-
-    monkeypatch.setattr(PrefixCache, "_key", second_blocks_collide)
+    second = array("I", [5, 6, 7, 8]).tobytes()
+    hash_unless_second(monkeypatch, second)
     kv = manager()
     kv.release(admit(kv, [1, 2, 3, 4, 5, 6, 7, 8], "first"))
     kv.release(admit(kv, [0, 0, 0, 0], "second"))
@@ -137,7 +145,7 @@ def test_k2_a_child_is_not_found_below_anothers_parent(monkeypatch: pytest.Monke
 
 
 def test_k2_a_salt_is_compared_and_not_only_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PrefixCache, "_key", lambda self, made, index: index)
+    all_keys_collide(monkeypatch)
     kv = manager()
     kv.release(admit(kv, SHARED, salt="one"))
     assert kv.lookup(request("x", SHARED, "two")).blocks == ()
@@ -195,8 +203,8 @@ def test_k6_an_allocation_that_does_not_fit_changes_nothing() -> None:
     late = request("late", [*SHARED, *range(20)])
     hit = kv.lookup(late)
     assert hit.blocks
-    assert not kv.admit(late, hit, 20)
-    assert not kv.extend(holder, 12)
+    assert not kv.admit(late, hit, 12 + 20)
+    assert not kv.extend(holder, 5 + 12)
     assert (kv.num_used, kv.num_cached, kv.num_free, kv.num_evictions) == before
     kv.check([holder])
 
@@ -209,7 +217,7 @@ def test_k6_hits_in_the_free_queue_count_when_an_allocation_is_tried() -> None:
     hit = kv.lookup(late)
     assert len(hit.blocks) == 2
     # Three blocks are free: two are the hits, and two more are wanted.
-    assert not kv.admit(late, hit, 5)
+    assert not kv.admit(late, hit, 8 + 5)
     kv.check([other])
     assert kv.lookup(late) == hit
 
@@ -220,16 +228,16 @@ def test_k7_the_watermark_is_kept_from_new_requests_while_something_runs() -> No
     waiting = request("w", [2] * 16)
     hit = kv.lookup(waiting)
     assert kv.held_up_by(waiting, hit, 16, idle=False) == "watermark"
-    assert kv.held_up_by(waiting, hit, 16, idle=True) is None
-    assert kv.held_up_by(request("s", [2] * 12), hit, 12, idle=False) is None
-    assert kv.extend(holder, 20)
+    assert kv.held_up_by(waiting, hit, 16, idle=True) == ""
+    assert kv.held_up_by(request("s", [2] * 12), hit, 12, idle=False) == ""
+    assert kv.extend(holder, 20 + 20)
 
 
 def test_k7_the_watermark_is_at_most_that_fraction() -> None:
     kv = manager(num_blocks=10, watermark=0.19)
     admit(kv, [1] * 20, "holder")
     waiting = request("w", [2] * 16)
-    assert kv.held_up_by(waiting, kv.lookup(waiting), 16, idle=False) is None
+    assert kv.held_up_by(waiting, kv.lookup(waiting), 16, idle=False) == ""
 
 
 def test_k8_a_request_must_fit_beside_what_the_admitted_still_need() -> None:
@@ -241,22 +249,23 @@ def test_k8_a_request_must_fit_beside_what_the_admitted_still_need() -> None:
     hit = kv.lookup(waiting)
     # 8 blocks are free, 5 of them promised to the rest of the long prompt.
     assert kv.held_up_by(waiting, hit, 4, idle=False) == "blocks"
-    assert kv.held_up_by(request("s", [2] * 12), hit, 4, idle=False) is None
+    assert kv.held_up_by(request("s", [2] * 12), hit, 4, idle=False) == ""
+    kv.release(long)
     loose = manager(num_blocks=10, reserve_full_prompt=False)
     assert loose.admit(long, loose.lookup(long), 8)
-    assert loose.held_up_by(waiting, hit, 4, idle=False) is None
+    assert loose.held_up_by(waiting, hit, 4, idle=False) == ""
 
 
 def test_k8_hits_in_the_free_queue_cost_a_block_and_hits_in_use_none() -> None:
     kv = manager(num_blocks=4)
     holder = admit(kv, SHARED[:8], "holder")
     sharer = request("s", [*SHARED[:8], *range(8)])
-    assert kv.held_up_by(sharer, kv.lookup(sharer), 8, idle=False) is None
+    assert kv.held_up_by(sharer, kv.lookup(sharer), 16, idle=False) == ""
     kv.release(holder)
     other = admit(kv, [3] * 3, "other")
     hit = kv.lookup(sharer)
     assert len(hit.blocks) == 2
-    assert kv.held_up_by(sharer, hit, 8, idle=False) == "blocks"
+    assert kv.held_up_by(sharer, hit, 16, idle=False) == "blocks"
     kv.check([other])
 
 
@@ -270,8 +279,8 @@ def test_k9_check_finds_a_block_that_two_requests_write() -> None:
     kv = manager()
     a, b = admit(kv, [1] * 3, "a"), admit(kv, [2] * 3, "b")
     kv.check([a, b])
-    kv._held["b"].blocks[0] = kv._held["a"].blocks[0]
-    kv._held["b"].table = tuple(kv._held["b"].blocks)
+    b.held.blocks[0] = a.held.blocks[0]
+    b.held.table = tuple(b.held.blocks)
     with pytest.raises(AssertionError):
         kv.check([a, b])
 

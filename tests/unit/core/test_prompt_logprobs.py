@@ -99,7 +99,7 @@ def test_a_sample_is_told_of_prompt_and_output_only_where_something_looks_at_the
     assert told["plain"] == ((), ())
     assert told["present"] == ((), tuple(d.output("present")[:1]))
     assert told["repeat"] == ((1, 2, 3), tuple(d.output("repeat")[:1]))
-    assert told["repeat"][0] is repeat.penalised_prompt
+    assert told["repeat"][0] is repeat.sample.prompt_ids
     d.run()
 
 

@@ -1,0 +1,24 @@
+"""Python's garbage collector, for a process whose work is a step loop."""
+
+from __future__ import annotations
+
+import gc
+
+__all__ = ["calm_collector"]
+
+_YOUNG_OBJECTS = 100_000
+_YOUNG_PER_MIDDLE = 50
+_MIDDLE_PER_OLD = 1000
+
+
+def calm_collector() -> None:
+    """Puts what was loaded so far out of the collector's sight, and makes it come seldom.
+
+    A step of many requests makes thousands of small records, in no cycles, which go when they
+    are counted down to nothing. By default the collector looks at them several times a step,
+    and at all of them again and again: a quarter of what a step of 1,024 requests costs. This
+    is a setting of the whole process, so it is for those who own one.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, _YOUNG_PER_MIDDLE, _MIDDLE_PER_OLD)
