@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import torch
 
 from headway.models.spec import DecoderSpec, DecoderWeights
 from headway.runtime.reference import ReferenceExecutor
@@ -12,7 +15,7 @@ from headway.runtime.torch import TorchExecutor
 from tiny import TINY, TINY_SPECS, tiny_weights
 from tiny_plans import BLOCK_SIZE, NUM_BLOCKS
 
-__all__ = ["WEIGHTS", "each_executor", "each_model", "pytorch", "reference"]
+__all__ = ["WEIGHTS", "each_executor", "each_model", "one_thread", "pytorch", "reference"]
 
 WEIGHTS = {
     name: tiny_weights(spec, tied=name in ("llama", "gemma3")) for name, spec in TINY_SPECS.items()
@@ -30,6 +33,17 @@ def pytorch(
     spec: DecoderSpec = TINY, weights: DecoderWeights | None = None, **options: Any
 ) -> TorchExecutor:
     return TorchExecutor(spec, **_given(spec, weights, options))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch computes on one thread; as it was, afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _given(

@@ -9,15 +9,20 @@ from itertools import takewhile
 from headway.core.params import SamplingParams
 from headway.core.plan import Chunk, Sample, StepPlan
 
-__all__ = ["GREEDY", "BLOCK_SIZE", "NUM_BLOCKS", "chunk_of", "greedy_at", "random_plans", "whole"]
+__all__ = [
+    "BLOCK_SIZE",
+    "GREEDY",
+    "GREEDY_SAMPLE",
+    "NUM_BLOCKS",
+    "chunk_of",
+    "random_plans",
+    "whole",
+]
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 96
 GREEDY = SamplingParams(temperature=0.0)
-
-
-def greedy_at(position: int, *, suppressed: tuple[int, ...] = ()) -> Sample:
-    return Sample(params=GREEDY, seed=0, index=0, position=position, suppressed=suppressed)
+GREEDY_SAMPLE = Sample(params=GREEDY, seed=0, index=0)
 
 
 def chunk_of(
@@ -30,13 +35,12 @@ def chunk_of(
     follows: bool = False,
 ) -> Chunk:
     """A chunk of `tokens`, which begin at `start`, sampled greedily."""
-    end = start + len(tokens) + follows
     return Chunk(
         request_id=request_id,
         start=start,
         token_ids=tuple(tokens),
         block_table=tuple(table),
-        sample=greedy_at(end) if sample else None,
+        sample=GREEDY_SAMPLE if sample else None,
         follows_in_flight=follows,
     )
 

@@ -35,13 +35,12 @@ def row_of(
         params=SamplingParams(**params),
         seed=seed,
         index=0,
-        position=position,
         suppressed=tuple(suppressed),
         bad_words=tuple(tuple(word) for word in bad_words),
         prompt_ids=tuple(prompt_ids),
         output_ids=tuple(output_ids),
     )
-    return SampleRow(one, one.output_ids)
+    return SampleRow(one, position, one.output_ids)
 
 
 def sampled(logits: Array, rows: Sequence[SampleRow]) -> SampledRows:

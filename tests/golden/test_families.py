@@ -44,8 +44,7 @@ def prompt(length: int = 60) -> list[int]:
 
 
 def chunk(start: int, tokens: list[int]) -> Chunk:
-    end = start + len(tokens)
-    return Chunk("r", start, tuple(tokens), TABLE, Sample(GREEDY, 0, 0, end))
+    return Chunk("r", start, tuple(tokens), TABLE, Sample(GREEDY, 0, 0))
 
 
 def make(name: str, model: ModelFile) -> ReferenceExecutor | TorchExecutor:

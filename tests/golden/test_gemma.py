@@ -65,7 +65,7 @@ def test_logits_of_reference_torch_and_transformers_agree(
     model = open_model(gemma_path)
     weights = model.load_weights()
     tokens = (2, *((i * 7919) % model.spec.vocab_size for i in range(569)))
-    sample = Sample(SamplingParams(temperature=0), 0, 0, 0)
+    sample = Sample(SamplingParams(temperature=0), 0, 0)
     table = (5, 2, 7, 0, 1, 3, 4, 6, 8)
     plans = [
         StepPlan(step, (Chunk("r", start, tokens[start:end], table, sample),))

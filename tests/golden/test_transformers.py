@@ -67,7 +67,7 @@ def test_logits_of_reference_torch_and_transformers_agree(path: Path, its_oracle
     model = open_model(path)
     weights = model.load_weights()
     tokens = tuple((i * 7919) % model.spec.vocab_size for i in range(40))
-    sample = Sample(SamplingParams(temperature=0), 0, 0, 0)
+    sample = Sample(SamplingParams(temperature=0), 0, 0)
     # The prompt in two chunks, on blocks out of order.
     table = (5, 2, 7)
     first = StepPlan(1, (Chunk("r", 0, tokens[:23], table, sample),))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -16,18 +17,25 @@ from headway.config import EngineArgs
 from headway.core.acceptance import Door
 from headway.core.kv_cache import KVCacheManager
 from headway.core.params import SamplingParams
-from headway.core.plan import TokenLogprobs
+from headway.core.plan import StepPlan, TokenLogprobs
 from headway.core.policy import FCFSPolicy
+from headway.core.preemption import Mode
 from headway.core.scheduler import Scheduler
 from headway.engine.core import EngineCore
 from headway.engine.outputs import NewRequest, OutputProcessor
 from headway.llm import build_engine
-from headway.metrics import RequestRecord, StepRecord
+from headway.metrics import Costs, RequestRecord, StepRecord
 from headway.runtime.reference import ReferenceExecutor
+from headway.runtime.torch import TorchExecutor
 from tiny import TINY, tiny_weights
+from tiny_executors import one_thread
 
 NUM_REQUESTS = 64
 MAX_SEQS = 64
+EXECUTORS = {"reference": ReferenceExecutor, "torch": TorchExecutor}
+NUM_SWAP_BLOCKS = 60
+COSTS = Costs(prefill_token_s=1.0, block_copy_s=1.5)
+"""With blocks of 4 tokens: a few tokens, or those of a shared prefix, are better recomputed."""
 
 
 class Watch:
@@ -119,6 +127,17 @@ def check_crowd(watch: Watch, core: EngineCore) -> None:
     assert core._scheduler._kv.num_used == 0
 
 
+def check_swaps(watch: Watch, mode: Mode) -> None:
+    """Some were swapped, unless all are to be recomputed; with `auto`, some of both."""
+    num_swapped = sum(step.swapped_out_blocks for step in watch.steps)
+    assert (num_swapped > 40) == (mode != "recompute")
+    assert sum(step.swapped_in_blocks for step in watch.steps) <= num_swapped
+    if mode != "recompute":
+        assert any(step.swapped_in_blocks for step in watch.steps)
+    if mode != "swap":
+        assert any(step.recomputed_tokens for step in watch.steps)
+
+
 def test_the_default_model_in_float32(
     model_path: Path, oracle: Oracle, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,7 +175,16 @@ def test_the_default_model_in_float32(
         print(f"\n{differing} of {NUM_REQUESTS} requests differ, each first at a near tie")
 
 
-def tiny_core(num_blocks: int, *, caching: bool) -> EngineCore:
+class PricedScheduler(Scheduler):
+    """Given costs that do not depend on the machine, so that `auto` decides the same each time."""
+
+    def schedule(self, now: float, costs: Costs | None = None) -> StepPlan:
+        return super().schedule(now, COSTS)
+
+
+def tiny_core(
+    num_blocks: int, *, caching: bool, mode: Mode = "recompute", executor: str = "reference"
+) -> EngineCore:
     class Nothing:
         def token_bytes(self, token_id: int) -> bytes:
             return b""
@@ -168,14 +196,22 @@ def tiny_core(num_blocks: int, *, caching: bool) -> EngineCore:
             return [ord(character) % TINY.vocab_size for character in text]
 
     return EngineCore(
-        scheduler=Scheduler(
+        scheduler=PricedScheduler(
             kv=KVCacheManager(num_blocks=num_blocks, block_size=4, enable_prefix_caching=caching),
             policy=FCFSPolicy(),
             door=Door(max_model_len=num_blocks * 4, vocab_size=TINY.vocab_size),
             max_num_batched_tokens=MAX_SEQS,
             max_num_seqs=MAX_SEQS,
+            preemption_mode=mode,
+            num_swap_slots=NUM_SWAP_BLOCKS,
         ),
-        executor=ReferenceExecutor(TINY, tiny_weights(), num_blocks=num_blocks, block_size=4),
+        executor=EXECUTORS[executor](
+            TINY,
+            tiny_weights(),
+            num_blocks=num_blocks,
+            block_size=4,
+            num_swap_blocks=NUM_SWAP_BLOCKS,
+        ),
         outputs=OutputProcessor(Nothing()),  # type: ignore[arg-type]
         clock=MonotonicClock(),
         eos_token_ids=(),
@@ -184,16 +220,31 @@ def tiny_core(num_blocks: int, *, caching: bool) -> EngineCore:
     )
 
 
-@pytest.mark.parametrize("way", [greedy, sampled])
-def test_a_tiny_model_on_the_reference_executor_without_any_exception(
-    way: Callable[[list[list[int]], int], list[NewRequest]],
-) -> None:
+Way = Callable[[list[list[int]], int], list[NewRequest]]
+
+
+@functools.cache
+def tiny_requests(way: Way) -> tuple[list[NewRequest], list[Output]]:
+    """Requests, and what each comes to by itself on the reference executor."""
     requests = way(shared_prefix_prompts(TINY.vocab_size, 3, 30), 24)
-    core, watch = tiny_core(24, caching=True), Watch()
+    return requests, alone(tiny_core(24, caching=False), requests)
+
+
+@pytest.mark.parametrize(
+    ("executor", "way", "mode"),
+    [
+        *(("reference", way, mode) for way in (greedy, sampled) for mode in get_args(Mode)),
+        ("torch", sampled, "swap"),
+    ],
+)
+def test_a_tiny_model_in_float32_without_any_exception(executor: str, way: Way, mode: Mode) -> None:
+    requests, by_themselves = tiny_requests(way)
+    core, watch = tiny_core(24, caching=True, mode=mode, executor=executor), Watch()
     core.add_observer(watch)
-    crowd = run(core, requests, seed=2)
+    with one_thread():
+        crowd = run(core, requests, seed=2)
     check_crowd(watch, core)
-    by_themselves = alone(tiny_core(24, caching=False), requests)
+    check_swaps(watch, mode)
     assert [output.tokens for output in crowd] == [output.tokens for output in by_themselves]
     for request, one, other in zip(requests, by_themselves, crowd, strict=True):
         wanted = request.params.prompt_logprobs is not None

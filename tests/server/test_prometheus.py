@@ -6,7 +6,8 @@ from dataclasses import replace
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from headway.metrics import BatchEntry, RequestRecord, StepRecord
+from headway.core.plan import Chunk
+from headway.metrics import Admission, RequestRecord, StepRecord
 from headway.server.prometheus import PrometheusMetrics
 from server.fake_engine import FakeEngine
 
@@ -14,11 +15,13 @@ STEP = StepRecord(
     step=1,
     time_s=10.0,
     duration_s=0.02,
-    batch=(
-        BatchEntry("a", 16, 5, admission="first", lookup_tokens=21, hit_tokens=16),
-        BatchEntry("b", 32, 1, admission="again", lookup_tokens=33, hit_tokens=32),
-        BatchEntry("c", 40, 1),
+    chunks=(
+        Chunk("a", 16, (1,) * 5, (0, 1)),
+        Chunk("b", 32, (1,), (2, 3, 4)),
+        Chunk("c", 40, (1,), (5, 6, 7)),
     ),
+    num_tokens=7,
+    admissions={"a": Admission("first", 21, 16), "b": Admission("again", 33, 32)},
     budget=256,
     num_running=3,
     waiting={"blocks": 2},
@@ -26,9 +29,11 @@ STEP = StepRecord(
     blocks_cached=3,
     blocks_free=1,
     evictions=4,
-    preemptions={"memory": 1},
+    preemptions={"memory": 1, "priority": 2},
     recomputed_tokens=7,
     discarded_tokens=9,
+    swapped_out_blocks=5,
+    swapped_in_blocks=3,
 )
 ENDED = RequestRecord(
     request_id="c",
@@ -86,6 +91,9 @@ def test_a_step_sets_the_gauges_and_moves_the_counters() -> None:
         "prefix_cache_readmission_queries_total": 66,
         "prefix_cache_readmission_hits_total": 64,
         "num_preemptions_total{cause=memory}": 1,
+        "num_preemptions_total{cause=priority}": 2,
+        "swapped_out_blocks_total": 10,
+        "swapped_in_blocks_total": 6,
         "kv_cache_evictions_total": 8,
         "recomputed_tokens_total": 14,
         "discarded_tokens_total": 18,

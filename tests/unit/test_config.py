@@ -114,7 +114,6 @@ def test_the_budget_grows_with_a_width_above_its_default_and_without_chunking() 
         ("kv_cache_memory", {"kv_cache_memory": "1KiB"}),
         ("watermark", {"watermark": 1.0}),
         ("watermark", {"watermark": "none"}),
-        ("scheduling_policy", {"scheduling_policy": "lifo"}),
         ("dtype", {"dtype": "int4"}),
         ("kv_cache_dtype", {"kv_cache_dtype": "fp8"}),
         ("executor", {"executor": "simulated"}),

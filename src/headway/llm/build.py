@@ -13,18 +13,16 @@ import torch
 
 from headway.clock import Clock, MonotonicClock
 from headway.config import EngineArgs, EngineConfig, ModelLimits, resolve
-from headway.core.acceptance import Door
-from headway.core.kv_cache import KVCacheManager
 from headway.core.plan import Executor
-from headway.core.policy import POLICIES
-from headway.core.scheduler import Scheduler
 from headway.engine.async_engine import AsyncEngine
 from headway.engine.core import EngineCore
+from headway.engine.costs import CostMeter
 from headway.engine.outputs import OutputProcessor
 from headway.errors import InvalidConfig, ModelError
 from headway.models.sources import Progress, model_name, resolve_model
-from headway.models.spec import DecoderSpec
 from headway.models.weights import ModelFile, open_model
+from headway.record.recorder import Recorder, RecordingFile
+from headway.record.setup import SchedulerConfig, build_scheduler
 from headway.runtime.memory import available_host_bytes
 from headway.runtime.reference import ReferenceExecutor
 from headway.runtime.torch import TorchExecutor
@@ -108,17 +106,43 @@ def build_engine(
     if progress is not None:
         progress(f"loading {model.name} ({model.size_bytes / 1e6:,.0f} MB)")
     seeds = random.Random(secrets.randbits(64) if config.seed is None else config.seed)
+    setup = _scheduler_config(config)
+    scheduler = build_scheduler(
+        setup,
+        vocab_size=model.spec.vocab_size,
+        max_logprobs=config.max_logprobs,
+        hash_secret=secrets.randbits(63),
+    )
+    executor = _executor(config, model)
     core = EngineCore(
-        scheduler=_scheduler(config, model.spec),
-        executor=_executor(config, model),
+        scheduler=scheduler,
+        executor=executor,
         outputs=OutputProcessor(tokenizer),
         clock=clock or MonotonicClock(),
         eos_token_ids=tokenizer.eos_token_ids,
         seeds=seeds,
+        costs=CostMeter(executor.block_copy_s()) if config.preemption_mode == "auto" else None,
+        queue_timeout_s=config.queue_timeout_s,
+        recorder=_recorder(config, setup),
         debug_invariants=config.debug_invariants,
     )
     defaults = model.sampling_defaults if config.generation_config == "auto" else {}
     return Engine(core, config, model, tokenizer, chat_template, defaults)
+
+
+def _scheduler_config(config: EngineConfig) -> SchedulerConfig:
+    fields = {name: getattr(config, name) for name in SchedulerConfig.__struct_fields__}
+    return SchedulerConfig(**{**fields, "fair_weights": dict(config.fair_weights)})
+
+
+def _recorder(config: EngineConfig, setup: SchedulerConfig) -> Recorder | None:
+    if config.record is None:
+        return None
+    try:
+        file = RecordingFile(config.record, setup)
+    except OSError as error:
+        raise InvalidConfig("record", f"{config.record}: {error.strerror or error}") from error
+    return Recorder(file, block_size=config.block_size, content=config.record_content)
 
 
 def _device(args: EngineArgs) -> str:
@@ -134,41 +158,23 @@ def _available_bytes(device: str) -> int:
     return torch.cuda.mem_get_info()[0] if device == "cuda" else available_host_bytes()
 
 
-def _scheduler(config: EngineConfig, spec: DecoderSpec) -> Scheduler:
-    return Scheduler(
-        kv=KVCacheManager(
-            num_blocks=config.num_kv_blocks,
-            block_size=config.block_size,
-            enable_prefix_caching=config.enable_prefix_caching,
-            watermark=config.watermark,
-            reserve_full_prompt=config.reserve_full_prompt,
-            hash_secret=secrets.randbits(63),
-        ),
-        policy=POLICIES[config.scheduling_policy](),
-        door=Door(
-            max_model_len=config.max_model_len,
-            vocab_size=spec.vocab_size,
-            max_logprobs=config.max_logprobs,
-            max_num_queued_reqs=config.max_num_queued_reqs,
-            max_num_queued_tokens=config.max_num_queued_tokens,
-        ),
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        max_num_seqs=config.max_num_seqs,
-        enable_chunked_prefill=config.enable_chunked_prefill,
-        long_prefill_token_threshold=config.long_prefill_token_threshold,
-    )
-
-
 def _executor(config: EngineConfig, model: ModelFile) -> Executor:
     weights = model.load_weights()
     blocks, size = config.num_kv_blocks, config.block_size
     if config.executor == "reference":
-        return ReferenceExecutor(model.spec, weights, num_blocks=blocks, block_size=size)
+        return ReferenceExecutor(
+            model.spec,
+            weights,
+            num_blocks=blocks,
+            block_size=size,
+            num_swap_blocks=config.num_swap_blocks,
+        )
     return TorchExecutor(
         model.spec,
         weights,
         num_blocks=blocks,
         block_size=size,
+        num_swap_blocks=config.num_swap_blocks,
         device=config.device,
         dtype=getattr(torch, config.dtype),
         kv_cache_dtype=getattr(torch, config.kv_cache_dtype),

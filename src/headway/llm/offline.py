@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -46,6 +47,8 @@ class LLM:
     ) -> None:
         args = EngineArgs.of({"model": model, **options})
         self._engine = build_engine(args, progress=progress)
+        # A recording is whole only with its end: when this object goes, or the process ends.
+        weakref.finalize(self, self._engine.core.close)
         self._ids = itertools.count()
         self._filed: dict[str, deque[OutputDelta]] = {}
         """Deltas that were made and not given out yet, of the requests that run."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.core.plan import Sample
+from headway.runtime.inputs import SampleRow
 
 __all__ = ["philox_4x32", "uniforms", "why_no_token"]
 
@@ -42,11 +43,11 @@ def philox_4x32(counter: Words, key: Words) -> Words:
     return np.stack((c0, c1, c2, c3))
 
 
-def uniforms(samples: Sequence[Sample]) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) per sample, of 53 bits: key = seed, counter = (index, position)."""
-    seeds = _words([sample.seed for sample in samples])
-    indices = _words([sample.index for sample in samples])
-    positions = _words([sample.position for sample in samples])
+def uniforms(rows: Sequence[SampleRow]) -> npt.NDArray[np.float64]:
+    """One number in [0, 1) per row, of 53 bits: key = seed, counter = (index, position)."""
+    seeds = _words([row.sample.seed for row in rows])
+    indices = _words([row.sample.index for row in rows])
+    positions = _words([row.position for row in rows])
     high, low, _, _ = philox_4x32(np.concatenate((indices, positions)), seeds)
     bits = ((high >> np.uint64(5)) << np.uint64(26)) | (low >> np.uint64(6))
     numbers: npt.NDArray[np.float64] = bits.astype(np.float64) * 2.0**-53

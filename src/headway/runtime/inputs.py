@@ -28,6 +28,8 @@ class SampleRow:
     """What one row of logits is sampled with."""
 
     sample: Sample
+    position: int
+    """Of the token that is sampled: it keys the draw."""
     output_ids: tuple[int, ...]
     """The whole output so far, the token that was in flight included; empty where neither a
     penalty nor `bad_words` need it."""
@@ -62,7 +64,7 @@ def fill_in(
 def sample_rows(plan: StepPlan, known: Sequence[tuple[int, ...]]) -> list[SampleRow]:
     """One per chunk with a sample, in order; `known` are the tokens that `fill_in` gave."""
     return [
-        SampleRow(chunk.sample, _output_ids(chunk, chunk.sample, tokens))
+        SampleRow(chunk.sample, chunk.end, _output_ids(chunk, chunk.sample, tokens))
         for chunk, tokens in zip(plan.chunks, known, strict=True)
         if chunk.sample is not None
     ]
@@ -108,14 +110,19 @@ def sampled_tokens(plan: StepPlan, result: StepResult) -> TokensByRequest:
     }
 
 
-def check_plan(plan: StepPlan, spec: DecoderSpec, *, num_blocks: int, block_size: int) -> None:
-    """Raises ValueError for a plan that reaches outside the model or the KV cache.
+def check_plan(
+    plan: StepPlan, spec: DecoderSpec, *, num_blocks: int, block_size: int, num_swap_blocks: int
+) -> None:
+    """Raises ValueError for a plan that reaches outside the model, the KV cache or the swap
+    space, or copies two blocks to one place.
 
     Index arithmetic would otherwise read another head's or another request's memory. The
     tokens of `Sample.prompt_ids` and `output_ids` are not looked at, for they may be many:
     the door has seen the ones, and an executor has sampled the others.
     """
     _check_range("zero_blocks", plan.zero_blocks, num_blocks)
+    _check_copies("copies_out", plan.copies_out, num_blocks, num_swap_blocks)
+    _check_copies("copies_in", plan.copies_in, num_swap_blocks, num_blocks)
     for chunk in plan.chunks:
         try:
             _check_chunk(chunk, spec, num_blocks, block_size)
@@ -141,6 +148,18 @@ def _check_chunk(chunk: Chunk, spec: DecoderSpec, num_blocks: int, block_size: i
         _check_sample(chunk.sample, spec.vocab_size)
     if chunk.prompt_rows is not None:
         _check_prompt_rows(chunk, chunk.prompt_rows, spec.vocab_size)
+
+
+def _check_copies(
+    name: str, copies: tuple[tuple[int, int], ...], num_sources: int, num_targets: int
+) -> None:
+    """Two victims may share a block, so that it is read twice; nothing is written twice."""
+    targets = [target for _, target in copies]
+    _check_range(f"{name} (from)", [source for source, _ in copies], num_sources)
+    _check_range(f"{name} (to)", targets, num_targets)
+    if len(set(targets)) < len(targets):
+        twice = next(target for i, target in enumerate(targets) if target in targets[:i])
+        raise ValueError(f"{name} writes {twice} twice")
 
 
 def _check_sample(sample: Sample, vocab_size: int) -> None:

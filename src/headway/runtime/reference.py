@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ from headway.runtime.inputs import (
     step_result,
 )
 from headway.runtime.sample_reference import sample_row, token_logprobs
+from headway.runtime.timing import median_s
 
 __all__ = ["ReferenceExecutor"]
 
@@ -35,16 +38,34 @@ class ReferenceExecutor:
     """
 
     def __init__(
-        self, spec: DecoderSpec, weights: DecoderWeights, *, num_blocks: int, block_size: int
+        self,
+        spec: DecoderSpec,
+        weights: DecoderWeights,
+        *,
+        num_blocks: int,
+        block_size: int,
+        num_swap_blocks: int = 0,
     ) -> None:
         self._spec = spec
         self._weights = weights
         self._layers = tuple(weights.layers)
         self._num_blocks = num_blocks
         self._block_size = block_size
+        self._num_swap_blocks = num_swap_blocks
         shape = (spec.num_layers, 2, num_blocks * block_size, spec.num_kv_heads, spec.head_dim)
         self._cache = np.zeros(shape, dtype=np.float32)
+        self._swapped: dict[int, Array] = {}
+        """Swap slot → what was last copied there."""
         self._in_flight: TokensByRequest = {}
+
+    def block_copy_s(self, timer: Callable[[], float] = time.perf_counter) -> float:
+        """Seconds that one block's copy to the swap space or back takes, measured now."""
+        block = self._block(0)
+
+        def there_and_back() -> None:
+            block[:] = block.copy()
+
+        return median_s(there_and_back, timer) / 2
 
     def submit(self, plan: StepPlan) -> StepResult:
         """Computes the plan at once. Raises ValueError, changing nothing, for a wrong one."""
@@ -92,7 +113,13 @@ class ReferenceExecutor:
         return np.array(rows, dtype=np.float32).reshape(len(rows), self._spec.vocab_size)
 
     def _check(self, plan: StepPlan) -> None:
-        check_plan(plan, self._spec, num_blocks=self._num_blocks, block_size=self._block_size)
+        check_plan(
+            plan,
+            self._spec,
+            num_blocks=self._num_blocks,
+            block_size=self._block_size,
+            num_swap_blocks=self._num_swap_blocks,
+        )
 
     @_nan_is_reported_by_row
     def _logits(self, hidden: Array) -> Array:
@@ -113,8 +140,7 @@ class ReferenceExecutor:
     @_nan_is_reported_by_row
     def _forward(self, plan: StepPlan, known: list[tuple[int, ...]]) -> list[Array]:
         """Writes the KV cache; the normalised hidden states of each chunk [tokens, hidden]."""
-        for block in plan.zero_blocks:
-            self._cache[:, :, block * self._block_size : (block + 1) * self._block_size] = 0.0
+        self._move_blocks(plan)
         if not plan.chunks:
             return []
         spec, eps = self._spec, self._spec.rms_norm_eps
@@ -131,6 +157,18 @@ class ReferenceExecutor:
             x = x + _rms_norm(gated @ weights.down.T, weights.mlp_post_norm, eps)
         x = _rms_norm(x, self._weights.final_norm, eps)
         return np.split(x, _cuts(positions))
+
+    def _move_blocks(self, plan: StepPlan) -> None:
+        for block, slot in plan.copies_out:
+            self._swapped[slot] = self._block(block).copy()
+        for block in plan.zero_blocks:
+            self._block(block)[:] = 0.0
+        for slot, block in plan.copies_in:
+            self._block(block)[:] = self._swapped[slot]
+
+    def _block(self, block: int) -> Array:
+        """A view of it: [layers, K or V, block_size, kv_heads, head_dim]."""
+        return self._cache[:, :, block * self._block_size : (block + 1) * self._block_size]
 
     def _attend(
         self,

@@ -70,7 +70,7 @@ def sample_row(logits: Array, row: SampleRow) -> int:
     cumulative = np.zeros_like(probabilities)
     cumulative[kept] = probabilities[kept]
     cumulative = cumulative.cumsum()
-    drawn = uniforms([row.sample])[0] * cumulative[-1]
+    drawn = uniforms([row])[0] * cumulative[-1]
     return int(np.searchsorted(cumulative, drawn, side="right"))
 
 

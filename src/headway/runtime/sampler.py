@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headway.core.plan import Sample, TokenLogprobs
+from headway.core.plan import TokenLogprobs
 from headway.runtime.adjustments import adjust
 from headway.runtime.draws import uniforms, why_no_token
 from headway.runtime.filters import ranks_tokens, truncate
@@ -50,7 +50,7 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> SampledRows:
             asking[row.sample.params.logprobs].append(i)
     raw = {num_top: logits[some] for num_top, some in asking.items()}  # copies, before a change
     adjust(logits, rows)
-    tokens, errors = _choose(logits, [row.sample for row in rows])
+    tokens, errors = _choose(logits, rows)
     logprobs: dict[int, TokenLogprobs] = {}
     for num_top, some in asking.items():
         records = prompt_logprobs(raw[num_top], [tokens[i] or 0 for i in some], num_top)
@@ -96,21 +96,21 @@ def _likeliest(logits: Tensor, count: int) -> Tensor:
     return tokens[:, :count]
 
 
-def _choose(logits: Tensor, samples: Sequence[Sample]) -> tuple[list[int | None], dict[int, str]]:
+def _choose(logits: Tensor, rows: Sequence[SampleRow]) -> tuple[list[int | None], dict[int, str]]:
     best = _argmax(logits)
     tokens: list[int | None] = best.tolist()
     errors: dict[int, str] = {}
-    for row, value in enumerate(logits.gather(1, best[:, None])[:, 0].tolist()):
-        if (reason := why_no_token(value, samples[row])) is not None:
-            errors[row] = reason
-            tokens[row] = None
-    drawn = [i for i, s in enumerate(samples) if not s.params.greedy and i not in errors]
-    drawn.sort(key=lambda i: ranks_tokens(samples[i].params, logits.shape[1]))  # fewer copies
+    for i, value in enumerate(logits.gather(1, best[:, None])[:, 0].tolist()):
+        if (reason := why_no_token(value, rows[i].sample)) is not None:
+            errors[i] = reason
+            tokens[i] = None
+    drawn = [i for i, r in enumerate(rows) if not r.sample.params.greedy and i not in errors]
+    drawn.sort(key=lambda i: ranks_tokens(rows[i].sample.params, logits.shape[1]))  # fewer copies
     rows_at_once = _rows_at_once(logits)
     for begin in range(0, len(drawn), rows_at_once):
-        rows = drawn[begin : begin + rows_at_once]
-        for row, token in zip(rows, _draw(logits[rows], [samples[i] for i in rows]), strict=True):
-            tokens[row] = token
+        some = drawn[begin : begin + rows_at_once]
+        for i, token in zip(some, _draw(logits[some], [rows[i] for i in some]), strict=True):
+            tokens[i] = token
     return tokens, errors
 
 
@@ -121,16 +121,17 @@ def _argmax(logits: Tensor) -> Tensor:
     return logits.argmax(dim=-1)
 
 
-def _draw(logits: Tensor, samples: Sequence[Sample]) -> list[int]:
+def _draw(logits: Tensor, rows: Sequence[SampleRow]) -> list[int]:
     """Inverse of the cumulative distribution, in the order of the vocabulary."""
+    params = [row.sample.params for row in rows]
     scores = logits.double()
     scores -= scores.amax(dim=-1, keepdim=True)  # before a tiny temperature could overflow
-    temperatures = torch.tensor([[s.params.temperature] for s in samples], dtype=torch.float64)
+    temperatures = torch.tensor([[p.temperature] for p in params], dtype=torch.float64)
     scores /= temperatures.to(scores.device)
     probabilities = scores.softmax(dim=-1)
-    truncate(probabilities, [s.params for s in samples])
+    truncate(probabilities, params)
     cumulative = probabilities.cumsum(dim=-1)
-    drawn = torch.from_numpy(uniforms(samples)).to(logits.device)[:, None] * cumulative[:, -1:]
+    drawn = torch.from_numpy(uniforms(rows)).to(logits.device)[:, None] * cumulative[:, -1:]
     tokens: list[int] = torch.searchsorted(cumulative, drawn, right=True)[:, 0].tolist()
     return tokens
 

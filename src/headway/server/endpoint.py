@@ -209,6 +209,8 @@ class GenerationEndpoint:
                 params=job.params,
                 priority=request.priority or 0,
                 cache_salt=request.cache_salt,
+                tenant=request.user or "",
+                deadline_s=None if request.deadline_ms is None else request.deadline_ms / 1000,
             )
             for index, prompt in enumerate(prompts)
         ]

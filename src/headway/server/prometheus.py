@@ -21,8 +21,8 @@ _LATENCY_S = (
 )
 _STEP_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-_WAITING_REASONS = ("width", "budget", "blocks", "watermark", "preempted", "isolated")
-_PREEMPTION_CAUSES = ("memory",)
+_WAITING_REASONS = ("width", "budget", "blocks", "watermark", "preempted", "prefix", "isolated")
+_PREEMPTION_CAUSES = ("memory", "priority")
 _FINISH_REASONS = ("stop", "length", "abort", "timeout", "error")
 
 
@@ -53,7 +53,7 @@ class PrometheusMetrics:
     def _observe_state(self, step: StepRecord, ended: tuple[RequestRecord, ...]) -> None:
         # A record shows the state that its plan left. What has ended since must not stay in
         # the gauges, for no step may follow soon.
-        batch = {entry.request_id for entry in step.batch}
+        batch = {chunk.request_id for chunk in step.chunks} if ended else set()
         running = step.num_running - sum(request.request_id in batch for request in ended)
         waiting = step.num_waiting - sum(request.first_scheduled_s is None for request in ended)
         num_blocks = step.blocks_used + step.blocks_cached + step.blocks_free
@@ -84,13 +84,14 @@ class PrometheusMetrics:
         self._discarded.inc(step.discarded_tokens)
         for cause, count in step.preemptions.items():
             self._preemptions.labels(self._model_name, cause).inc(count)
-        for entry in step.batch:
-            if entry.lookup_tokens:
-                again = entry.admission == "again"
-                queries, hits = self._readmission_lookups if again else self._lookups
-                queries.inc(entry.lookup_tokens)
-                hits.inc(entry.hit_tokens)
-        if any(entry.lookup_tokens for entry in step.batch):  # else the rate is what it was
+        self._swapped_out.inc(step.swapped_out_blocks)
+        self._swapped_in.inc(step.swapped_in_blocks)
+        for admission in step.admissions.values():
+            again = admission.kind == "again"
+            queries, hits = self._readmission_lookups if again else self._lookups
+            queries.inc(admission.lookup_tokens)
+            hits.inc(admission.hit_tokens)
+        if step.admissions:  # else the rate is what it was
             self._recent_lookups.observe(step)
             rate = self._recent_lookups.first
             self._hit_rate.set(math.nan if rate is None else rate)
@@ -159,6 +160,10 @@ class PrometheusMetrics:
         self._recomputed = self._counter(
             "recomputed_tokens", "Tokens computed again after a preemption or a failed step"
         )
+        self._swapped_out = self._counter(
+            "swapped_out_blocks", "KV blocks copied to the swap space"
+        )
+        self._swapped_in = self._counter("swapped_in_blocks", "KV blocks copied back from it")
         self._discarded = self._counter(
             "discarded_tokens", "Tokens computed for requests that had ended, or in failed steps"
         )

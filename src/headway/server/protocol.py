@@ -21,6 +21,8 @@ __all__ = ["MAX_PROMPTS", "ChatRequest", "CompletionRequest", "GenerationRequest
 MAX_PROMPTS = 2048
 """Prompts in one completions request, as OpenAI; with `n`, completions."""
 
+MAX_DEADLINE_MS = 24 * 3600 * 1000
+
 _SAMPLING_FIELDS = (
     "max_tokens",
     "min_tokens",
@@ -78,9 +80,12 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     stream_options: StreamOptions | None = None
     priority: int | None = None
     cache_salt: str | None = None
+    user: str | None = None
+    """The tenant, for the policy `fair`."""
+    deadline_ms: int | None = None
+    """Milliseconds from arrival to the first token, for the policy `deadline`."""
 
     # Taken and without effect.
-    user: str | None = None
     metadata: Any = None
     service_tier: Any = None
     safety_identifier: Any = None
@@ -117,6 +122,10 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
                 raise InvalidRequest("stream_options", "needs stream to be true")
             if self.stream_options.include_obfuscation:
                 raise InvalidRequest("stream_options.include_obfuscation", "is not supported")
+        if self.deadline_ms is not None and not 0 < self.deadline_ms <= MAX_DEADLINE_MS:
+            raise InvalidRequest(
+                "deadline_ms", f"must be between 1 and {MAX_DEADLINE_MS}, not {self.deadline_ms}"
+            )
         if self.stream and self.prompt_logprobs is not None:
             raise InvalidRequest("prompt_logprobs", "come with a whole answer; stream must be off")
 

@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from uvicorn.config import LOGGING_CONFIG
 
 from headway.engine.async_engine import AsyncEngine
+from headway.engine.collector import calm_collector
 from headway.errors import InvalidConfig
 from headway.server.app import create_app
 
@@ -80,6 +81,7 @@ def serve(
     line = f"Serving {served_model_name} at http://{name}:{port}/v1 (Ctrl-C to stop)"
     app = create_app(engine, served_model_name=served_model_name, created=created)
     server = EngineServer(engine, app, access_log=access_log, on_ready=lambda: announce(line))
+    calm_collector()
     with _signals(server):
         asyncio.run(server.serve([sock]))
 

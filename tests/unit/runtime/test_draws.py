@@ -8,11 +8,12 @@ import pytest
 from headway.core.params import SamplingParams
 from headway.core.plan import Sample
 from headway.runtime.draws import philox_4x32, uniforms, why_no_token
+from headway.runtime.inputs import SampleRow
 from tiny_plans import GREEDY
 
 
-def keyed(seed: int, index: int = 0, position: int = 0) -> Sample:
-    return Sample(params=GREEDY, seed=seed, index=index, position=position)
+def keyed(seed: int, index: int = 0, position: int = 0) -> SampleRow:
+    return SampleRow(Sample(params=GREEDY, seed=seed, index=index), position, ())
 
 
 @pytest.mark.parametrize(
@@ -41,17 +42,17 @@ def test_philox_gives_the_known_answers_of_random123(
 
 
 def test_every_bit_of_seed_index_and_position_changes_the_number() -> None:
-    samples = [keyed(0)]
-    samples += [keyed(1 << bit) for bit in range(63)] + [keyed(-(2**63))]
-    samples += [keyed(0, index=1 << bit) for bit in range(63)]
-    samples += [keyed(0, position=1 << bit) for bit in range(63)]
-    assert len(set(uniforms(samples).tolist())) == len(samples)
+    rows = [keyed(0)]
+    rows += [keyed(1 << bit) for bit in range(63)] + [keyed(-(2**63))]
+    rows += [keyed(0, index=1 << bit) for bit in range(63)]
+    rows += [keyed(0, position=1 << bit) for bit in range(63)]
+    assert len(set(uniforms(rows).tolist())) == len(rows)
 
 
 def test_a_number_does_not_depend_on_its_batch() -> None:
-    samples = [keyed(seed, seed % 3, seed * 7) for seed in range(-20, 20)]
-    together = uniforms(samples)
-    assert together.tolist() == [uniforms([sample])[0] for sample in samples]
+    rows = [keyed(seed, seed % 3, seed * 7) for seed in range(-20, 20)]
+    together = uniforms(rows)
+    assert together.tolist() == [uniforms([row])[0] for row in rows]
 
 
 def test_numbers_are_uniform_on_the_unit_interval() -> None:
@@ -63,16 +64,16 @@ def test_numbers_are_uniform_on_the_unit_interval() -> None:
 
 
 def test_a_row_has_a_reason_only_without_a_finite_largest_logit() -> None:
-    assert why_no_token(-3.5, keyed(0)) is None
-    assert "every logit is -inf" in (why_no_token(-math.inf, keyed(0)) or "")
-    assert "NaN" in (why_no_token(math.nan, keyed(0)) or "")
-    assert "infinity" in (why_no_token(math.inf, keyed(0)) or "")
+    assert why_no_token(-3.5, keyed(0).sample) is None
+    assert "every logit is -inf" in (why_no_token(-math.inf, keyed(0).sample) or "")
+    assert "NaN" in (why_no_token(math.nan, keyed(0).sample) or "")
+    assert "infinity" in (why_no_token(math.inf, keyed(0).sample) or "")
 
 
 def test_a_reason_names_what_the_request_asked_for() -> None:
     params = SamplingParams(allowed_token_ids=[3], repetition_penalty=0.5)
-    bare = Sample(params, seed=0, index=0, position=0)
-    full = Sample(params, seed=0, index=0, position=0, suppressed=(3,), bad_words=((3,),))
+    bare = Sample(params, seed=0, index=0)
+    full = Sample(params, seed=0, index=0, suppressed=(3,), bad_words=((3,),))
     assert why_no_token(-math.inf, bare) == (
         "no token can be sampled: allowed_token_ids leaves none"
     )

@@ -12,9 +12,11 @@ import torch
 
 from headway.core.params import SamplingParams
 from headway.core.plan import Chunk, PromptRows, Sample, StepPlan
+from headway.runtime.draws import uniforms
+from headway.runtime.inputs import SampleRow
 from tiny import TINY
 from tiny_executors import WEIGHTS, each_executor, pytorch, reference
-from tiny_plans import NUM_BLOCKS, chunk_of, greedy_at, whole
+from tiny_plans import GREEDY_SAMPLE, NUM_BLOCKS, chunk_of, whole
 
 
 def poisoned(token: int) -> Any:
@@ -31,9 +33,8 @@ def test_both_executors_draw_the_same_tokens() -> None:
         StepPlan(
             step=0,
             chunks=(
-                replace(
-                    chunk_of("r", tokens, (1, 2, 3)),
-                    sample=Sample(params=SamplingParams(), seed=seed, index=0, position=9),
+                chunk_of("r", tokens, (1, 2, 3))._replace(
+                    sample=Sample(params=SamplingParams(), seed=seed, index=0),
                 ),
             ),
         )
@@ -42,6 +43,26 @@ def test_both_executors_draw_the_same_tokens() -> None:
     drawn = [[e.submit(plan).token_ids for plan in plans] for e in (reference(), pytorch())]
     assert drawn[0] == drawn[1]
     assert len(set(drawn[0])) > 5
+
+
+@each_executor
+def test_a_draw_is_keyed_by_the_position_of_its_token(make: Callable[..., Any]) -> None:
+    """The sample is the same throughout; with equal logits the token shows the number drawn."""
+    head = np.zeros_like(WEIGHTS["llama"].head)
+    executor = make(weights=replace(WEIGHTS["llama"], head=head))
+    sample = Sample(params=SamplingParams(), seed=5, index=2)
+    chunks = [
+        chunk_of("r", [1, 2, 3, 4, 5, 6], (1, 2, 3)),
+        chunk_of("r", [], (1, 2, 3), start=6, follows=True),
+        chunk_of("r", [7, 8], (1, 2, 3), start=6, follows=True),
+        chunk_of("r", [9], (1, 2, 3), start=11),
+    ]
+    drawn = [
+        executor.submit(StepPlan(step, (chunk._replace(sample=sample),))).token_ids[0]
+        for step, chunk in enumerate(chunks)
+    ]
+    numbers = uniforms([SampleRow(sample, position, ()) for position in (6, 7, 9, 12)])
+    assert drawn == np.floor(numbers * TINY.vocab_size).astype(int).tolist()
 
 
 @each_executor
@@ -185,9 +206,11 @@ def test_suppressed_tokens_are_not_sampled(make: Callable[..., Any]) -> None:
     chunk = chunk_of("a", [1, 2, 3], (0,))
     (first,) = executor.submit(StepPlan(step=0, chunks=(chunk,))).token_ids
     second = int(np.argsort(executor.logits(StepPlan(step=1, chunks=(chunk,)))[0])[-2])
-    without = replace(chunk, sample=greedy_at(3, suppressed=(first,)))
+    without = chunk._replace(sample=replace(GREEDY_SAMPLE, suppressed=(first,)))
     assert executor.submit(StepPlan(step=2, chunks=(without,))).token_ids == (second,)
-    none_left = replace(chunk, sample=greedy_at(3, suppressed=tuple(range(TINY.vocab_size))))
+    none_left = chunk._replace(
+        sample=replace(GREEDY_SAMPLE, suppressed=tuple(range(TINY.vocab_size)))
+    )
     result = executor.submit(StepPlan(step=3, chunks=(none_left, chunk)))
     assert result.token_ids == (None, first)
     assert list(result.errors) == [0]
@@ -195,7 +218,7 @@ def test_suppressed_tokens_are_not_sampled(make: Callable[..., Any]) -> None:
 
 def asking(rows: PromptRows | None = None, **sample: Any) -> Chunk:
     chunk = chunk_of("a", [1, 2, 3], (0,))
-    return replace(chunk, prompt_rows=rows, sample=replace(greedy_at(3), **sample))
+    return chunk._replace(prompt_rows=rows, sample=replace(GREEDY_SAMPLE, **sample))
 
 
 @each_executor

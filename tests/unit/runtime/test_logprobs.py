@@ -16,7 +16,7 @@ from headway.models.spec import DecoderSpec
 from headway.runtime.torch import executor as torch_executor
 from tiny import TINY
 from tiny_executors import WEIGHTS, each_executor, each_model, pytorch
-from tiny_plans import BLOCK_SIZE, GREEDY, chunk_of, greedy_at, whole
+from tiny_plans import BLOCK_SIZE, GREEDY, GREEDY_SAMPLE, chunk_of, whole
 
 PROMPT = [int(token) for token in np.random.default_rng(7).integers(0, TINY.vocab_size, 60)]
 TABLE = (9, 3, 4, 14, 2, 6, 1, 8, 11, 5, 12, 0, 7, 10, 13)
@@ -32,7 +32,7 @@ def prompt_chunk(start: int, end: int, *, num_top: int = 3) -> Chunk:
     """A part of PROMPT that asks for all it can tell of the prompt."""
     chunk = chunk_of("r", PROMPT[start:end], TABLE, start=start, sample=end == len(PROMPT))
     asked = tuple(PROMPT[start + 1 : end + 1])
-    return replace(chunk, prompt_rows=PromptRows(start + 1, asked, num_top) if asked else None)
+    return chunk._replace(prompt_rows=PromptRows(start + 1, asked, num_top) if asked else None)
 
 
 def assert_same(actual: Any, expected: Any) -> None:
@@ -95,7 +95,7 @@ def test_prompt_rows_of_several_chunks_are_those_of_each_alone(
     rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = chunk_of("other", PROMPT[30:42], (20, 21, 22))
-    other = replace(other, prompt_rows=PromptRows(2, tuple(PROMPT[32:42]), 1))
+    other = other._replace(prompt_rows=PromptRows(2, tuple(PROMPT[32:42]), 1))
     chunks = (prompt_chunk(0, 30), chunk_of("none", [1], (30,)), other)
     alone = [pytorch().submit(StepPlan(0, (chunk,))).prompt_logprobs for chunk in chunks]
     monkeypatch.setattr(torch_executor, "_LOGITS_BYTES", rows_at_once * 4 * TINY.vocab_size)
@@ -108,7 +108,7 @@ def test_prompt_rows_of_several_chunks_are_those_of_each_alone(
 @each_executor
 def test_only_some_of_a_chunks_rows_may_be_asked_for(make: Callable[..., Any]) -> None:
     (every,) = make().submit(StepPlan(0, (prompt_chunk(0, 40),))).prompt_logprobs.values()
-    middle = replace(prompt_chunk(0, 40), prompt_rows=PromptRows(11, tuple(PROMPT[11:16]), 3))
+    middle = prompt_chunk(0, 40)._replace(prompt_rows=PromptRows(11, tuple(PROMPT[11:16]), 3))
     (some,) = make().submit(StepPlan(0, (middle,))).prompt_logprobs.values()
     assert_same(some, every[10:15])
 
@@ -130,8 +130,8 @@ def test_prompt_rows_of_nan_are_an_error_of_their_chunk(make: Callable[..., Any]
 @each_executor
 def test_logprobs_of_a_sample_are_those_of_the_raw_logits(make: Callable[..., Any]) -> None:
     params = SamplingParams(temperature=2.0, top_k=4, presence_penalty=1.0, logprobs=2)
-    sample = replace(greedy_at(60), params=params, output_ids=(1, 2, 3))
-    asking = replace(chunk_of("r", PROMPT, TABLE), sample=sample)
+    sample = replace(GREEDY_SAMPLE, params=params, output_ids=(1, 2, 3))
+    asking = chunk_of("r", PROMPT, TABLE)._replace(sample=sample)
     plan = StepPlan(step=0, chunks=(chunk_of("other", [1, 2], (20,)), asking))
     executor = make()
     result = executor.submit(plan)
@@ -151,9 +151,8 @@ def test_a_sample_that_fails_has_no_logprobs(make: Callable[..., Any]) -> None:
     params = SamplingParams(temperature=0.0, logprobs=2)
     every = tuple(range(TINY.vocab_size))
     chunks = tuple(
-        replace(
-            chunk_of(name, [3], (i,)),
-            sample=replace(greedy_at(1), params=params, suppressed=barred),
+        chunk_of(name, [3], (i,))._replace(
+            sample=replace(GREEDY_SAMPLE, params=params, suppressed=barred),
         )
         for i, (name, barred) in enumerate({"a": every, "b": ()}.items())
     )
@@ -163,10 +162,10 @@ def test_a_sample_that_fails_has_no_logprobs(make: Callable[..., Any]) -> None:
 
 def follow(executor: Any, params: SamplingParams, **sample: Any) -> tuple[int, int]:
     """The first output token, and the one after it, sampled while the first is in flight."""
-    first = replace(chunk_of("r", PROMPT[:10], TABLE), sample=replace(greedy_at(10), params=params))
+    first = chunk_of("r", PROMPT[:10], TABLE)._replace(sample=replace(GREEDY_SAMPLE, params=params))
     (token,) = executor.submit(StepPlan(step=0, chunks=(first,))).token_ids
     after = chunk_of("r", [], TABLE, start=10, follows=True)
-    after = replace(after, sample=replace(greedy_at(11), params=params, **sample))
+    after = after._replace(sample=replace(GREEDY_SAMPLE, params=params, **sample))
     (second,) = executor.submit(StepPlan(step=1, chunks=(after,))).token_ids
     return token, second
 

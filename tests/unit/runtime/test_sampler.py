@@ -25,7 +25,7 @@ DRAWS = 5_000
 def counts_of(logits: list[float], **params: Any) -> npt.NDArray[np.int64]:
     """How often each token comes in many draws from the same logits."""
     row = row_of(seed=42, **params)
-    rows = [SampleRow(replace(row.sample, position=i), ()) for i in range(DRAWS)]
+    rows = [replace(row, position=i, output_ids=()) for i in range(DRAWS)]
     found = sample(torch.tensor([logits]).repeat(DRAWS, 1), rows)
     return np.bincount(np.array(found.token_ids), minlength=len(logits))
 
@@ -261,7 +261,7 @@ def test_a_temperature_near_zero_is_greedy(temperature: float) -> None:
 def test_the_token_is_the_one_whose_interval_holds_the_number() -> None:
     logits = np.zeros(10, dtype=np.float32)
     rows = [row_of(seed=seed) for seed in range(200)]
-    expected = np.floor(uniforms([row.sample for row in rows]) * 10).astype(int).tolist()
+    expected = np.floor(uniforms(rows) * 10).astype(int).tolist()
     assert draw(np.tile(logits, (200, 1)), rows) == expected
     assert [sample_row(logits, row) for row in rows] == expected
 
@@ -271,7 +271,7 @@ def test_the_ends_of_an_interval_never_give_a_token_that_may_not_come(
     monkeypatch: pytest.MonkeyPatch, number: float, expected: int
 ) -> None:
     for module in (sampler, sample_reference):
-        monkeypatch.setattr(module, "uniforms", lambda samples: np.full(len(samples), number))
+        monkeypatch.setattr(module, "uniforms", lambda rows: np.full(len(rows), number))
     logits = np.array([[0.0, 1.0, -np.inf, -np.inf, 1.0, 0.0]], dtype=np.float32)
     one = row_of(top_k=2)
     assert draw(logits, [one]) == [expected]

@@ -126,8 +126,8 @@ def test_a_prompt_is_no_beginning_of_a_bad_word(adjusted: Adjusted) -> None:
 def test_a_token_that_was_in_flight_is_part_of_the_output() -> None:
     """The row's output counts, which is one token longer than the known one of the sample."""
     params = SamplingParams(temperature=0.0, frequency_penalty=2.0)
-    known = Sample(params, 0, 0, 9, bad_words=((0, 5),), output_ids=(3,))
-    row = SampleRow(known, (3, 0))
+    known = Sample(params, 0, 0, bad_words=((0, 5),), output_ids=(3,))
+    row = SampleRow(known, 9, (3, 0))
     for adjust_one in ADJUST.values():
         assert adjust_one(LOGITS, row).tolist() == [2.0, -4.0, 0.0, -1.0, -1.0, OUT]
 

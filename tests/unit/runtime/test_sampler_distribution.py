@@ -83,7 +83,7 @@ def counts_of(row: SampleRow) -> npt.NDArray[np.int64]:
     of three samples of a request."""
     one = row.sample
     rows = [
-        SampleRow(replace(one, seed=i % 200, index=i % 3, position=i // 200), row.output_ids)
+        SampleRow(replace(one, seed=i % 200, index=i % 3), i // 200, row.output_ids)
         for i in range(DRAWS)
     ]
     logits = torch.from_numpy(LOGITS.astype(np.float32)).repeat(DRAWS, 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,7 @@ class TorchExecutor:
     Args:
         num_blocks: blocks of the KV cache, allocated at once and zeroed.
         block_size: tokens in a block.
+        num_swap_blocks: blocks of the swap space, in host memory (rule P2).
         device: of PyTorch, e.g. `cpu` or `cuda:0`.
         dtype: of weights and activations, float32 or bfloat16.
         kv_cache_dtype: of K and V in the cache; None: as `dtype`.
@@ -53,6 +55,7 @@ class TorchExecutor:
         *,
         num_blocks: int,
         block_size: int,
+        num_swap_blocks: int = 0,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         kv_cache_dtype: torch.dtype | None = None,
@@ -69,7 +72,12 @@ class TorchExecutor:
         self._device = where
         self._model = Decoder(spec, weights, device=where, dtype=dtype)
         self._store = KVStore(
-            spec, num_blocks=num_blocks, block_size=block_size, device=where, dtype=kv_cache_dtype
+            spec,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            num_swap_blocks=num_swap_blocks,
+            device=where,
+            dtype=kv_cache_dtype,
         )
         windows = {kind.window for kind in spec.attention}
         self._builder = BatchBuilder(self._store, windows, device=where, dtype=dtype)
@@ -79,6 +87,12 @@ class TorchExecutor:
     def kv_bytes(self) -> int:
         """Bytes that the KV cache takes."""
         return self._store.kv_bytes
+
+    @torch.inference_mode()
+    def block_copy_s(self, timer: Callable[[], float] = time.perf_counter) -> float:
+        """Seconds that one block's copy to the swap space or back takes, measured now. Takes
+        some milliseconds; what cache and swap space hold stays."""
+        return self._store.block_copy_s(timer)
 
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> StepResult:
@@ -128,12 +142,15 @@ class TorchExecutor:
             self._spec,
             num_blocks=self._store.num_blocks,
             block_size=self._store.block_size,
+            num_swap_blocks=self._store.num_swap_blocks,
         )
 
     def _hidden(self, plan: StepPlan, known: list[tuple[int, ...]]) -> Tensor:
         """[rows, hidden] of the samples, then of the prompt rows, each in the plan's order."""
+        self._store.copy_out(plan.copies_out)
         if plan.zero_blocks:
             self._store.zero(torch.tensor(plan.zero_blocks, device=self._device))
+        self._store.copy_in(plan.copies_in)
         if not plan.chunks:
             return torch.empty((0, self._spec.hidden_size))
         return self._model.forward(self._builder.build(plan, known), self._store)

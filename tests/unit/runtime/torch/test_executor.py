@@ -135,8 +135,8 @@ def test_many_rows_of_any_length_decode_as_they_do_alone() -> None:
 def test_the_number_of_threads_is_set_when_asked_for() -> None:
     before = torch.get_num_threads()
     try:
-        pytorch(num_threads=1)
-        assert torch.get_num_threads() == 1
+        pytorch(num_threads=2)
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 

@@ -1,171 +1,23 @@
-"""What was asked of an engine, and what that came to.
-
-`EngineArgs` is what a user writes: everything optional. `resolve` makes an `EngineConfig` of it:
-complete, consistent, never changed again. Names, units and defaults are vLLM's unless a help
-text says otherwise; the help texts are the documentation, on the command line too.
-"""
+"""The options in force, and how they follow from what was asked, the model and the machine."""
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from os import PathLike, fspath
+from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
+from headway.config.args import DTYPE_BYTES, EngineArgs
+from headway.config.parse import parse_bytes, parse_weights
 from headway.errors import InvalidConfig
 
-__all__ = ["DTYPE_BYTES", "EngineArgs", "EngineConfig", "ModelLimits", "parse_bytes", "resolve"]
+__all__ = ["EngineConfig", "ModelLimits", "resolve"]
 
-DTYPE_BYTES: Mapping[str, int] = MappingProxyType({"float32": 4, "bfloat16": 2})
 _BLOCK_SIZES = (16, 32)
 _KV_SHARE = 0.4
 _DEFAULT_BUDGET = MappingProxyType({"cpu": 256, "cuda": 2048})
-
-_MODEL, _KV, _SCHEDULER = "model", "KV cache", "scheduler"
-
-
-def _option(default: Any, group: str, text: str, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"group": group, "help": text, "choices": choices})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineArgs:
-    """The options of an engine, as asked for. `headway serve --help` shows the texts below."""
-
-    model: str | None = _option(
-        None,
-        _MODEL,
-        "a GGUF file, a directory that holds one or a Hugging Face model, a model's name "
-        "(SmolLM2-135M-Instruct), or one of the hub, as org/name or org/name:Q4_K_M",
-    )
-    revision: str | None = _option(
-        None, _MODEL, "branch, tag or commit of a model from the hub; default: its main branch"
-    )
-    cache_dir: str | None = _option(
-        None,
-        _MODEL,
-        "where fetched models are kept; default: $HEADWAY_CACHE_DIR, else headway in the "
-        "user's cache directory, and the hub's own cache for its models (vLLM: download_dir)",
-    )
-    executor: str = _option(
-        "torch",
-        _MODEL,
-        "what runs the model: torch, or reference (NumPy; slow, for checking the other)",
-        ("torch", "reference"),
-    )
-    device: str = _option(
-        "auto", _MODEL, "where the model runs; auto: cuda if there is one", ("auto", "cpu", "cuda")
-    )
-    dtype: str = _option(
-        "auto",
-        _MODEL,
-        "precision of the weights and of the arithmetic; auto: float32 on CPU, bfloat16 on cuda "
-        "(vLLM: what the model was saved in)",
-        ("auto", *DTYPE_BYTES),
-    )
-    kv_cache_dtype: str = _option(
-        "auto", _KV, "precision of the KV cache; auto: the same as dtype", ("auto", *DTYPE_BYTES)
-    )
-    num_threads: int | None = _option(
-        None, _MODEL, "CPU threads of the model; default: PyTorch's choice"
-    )
-    max_model_len: int | None = _option(
-        None,
-        _MODEL,
-        "most tokens of one request, prompt and output together; default: what the model was "
-        "made for or what the KV cache holds, whichever is less (vLLM refuses to start when the "
-        "cache holds less)",
-    )
-    block_size: int = _option(16, _KV, "tokens per KV block: 16 or 32")
-    num_kv_blocks: int | None = _option(
-        None, _KV, "KV blocks, given as a number (vLLM: num_gpu_blocks_override)"
-    )
-    kv_cache_memory: str | int | None = _option(
-        None,
-        _KV,
-        "KV memory in bytes, e.g. 2GiB; default: 40 % of the memory that the weights leave "
-        "available, at most what max_num_seqs requests of max_model_len tokens can fill "
-        "(vLLM: kv_cache_memory_bytes, or VLLM_CPU_KVCACHE_SPACE on CPU)",
-    )
-    max_num_batched_tokens: int | None = _option(
-        None,
-        _SCHEDULER,
-        "token budget of one step; default 2048 on cuda and 256 on CPU, where 2048 prompt tokens "
-        "would be a step of over a second (vLLM: 2048 or more everywhere), at least max_num_seqs, "
-        "and max_model_len without chunked prefill",
-    )
-    max_num_seqs: int = _option(128, _SCHEDULER, "most requests that run at once")
-    enable_prefix_caching: bool = _option(True, _KV, "reuse the KV of equal prefixes")
-    enable_chunked_prefill: bool = _option(
-        True, _SCHEDULER, "compute a long prompt over several steps, beside the others' tokens"
-    )
-    long_prefill_token_threshold: int = _option(
-        0,
-        _SCHEDULER,
-        "most prompt tokens that one request gets in a step while any other runs or waits; 0: "
-        "as many as the budget leaves (vLLM applies it also when a request is alone)",
-    )
-    scheduling_policy: str = _option(
-        "fcfs",
-        _SCHEDULER,
-        "who goes first: fcfs, by arrival; priority, by the request's priority (lower is more "
-        "urgent), then arrival",
-        ("fcfs", "priority"),
-    )
-    max_num_queued_reqs: int | None = _option(
-        None,
-        _SCHEDULER,
-        "most requests that wait for their first admission; one more is refused at once; "
-        "default: no limit (vLLM's option of this name counts running ones too)",
-    )
-    max_num_queued_tokens: int | None = _option(
-        None, _SCHEDULER, "the same for their prompt tokens; default: no limit (vLLM: none)"
-    )
-    watermark: float = _option(
-        0.01,
-        _KV,
-        "fraction of the KV blocks that new and preempted requests leave free while others run "
-        "(vLLM: 0)",
-    )
-    reserve_full_prompt: bool = _option(
-        True,
-        _KV,
-        "admit a request only when all its known tokens fit beside those of the admitted ones, "
-        "not just its first chunk (vLLM: scheduler_reserve_full_isl)",
-    )
-    max_logprobs: int = _option(
-        20,
-        _SCHEDULER,
-        "most log-probabilities that a request may ask for per token; -1: the whole vocabulary",
-    )
-    generation_config: str = _option(
-        "auto",
-        _MODEL,
-        "auto: where a request leaves a sampling option out, the model's own generation_config "
-        "decides; none: the neutral defaults hold (vLLM: vllm)",
-        ("auto", "none"),
-    )
-    seed: int | None = _option(
-        None,
-        _SCHEDULER,
-        "makes the seeds of requests without one repeatable; default: drawn afresh (vLLM: 0)",
-    )
-    debug_invariants: bool = _option(
-        False, _SCHEDULER, "check the scheduler's invariants after every step (slow)"
-    )
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> EngineArgs:
-        """Raises InvalidConfig, naming it, for an option that does not exist."""
-        names = [item.name for item in fields(cls)]
-        for name in options:
-            if name not in names:
-                raise InvalidConfig(name, f"is no option; there are {', '.join(names)}")
-        # A path may be one of pathlib's.
-        paths = {name for name in ("model", "cache_dir") if isinstance(options.get(name), PathLike)}
-        return cls(**{**options, **{name: fspath(options[name]) for name in paths}})
+_DEFAULT_SWAP_GIB = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +52,19 @@ class EngineConfig:
     enable_chunked_prefill: bool
     long_prefill_token_threshold: int
     scheduling_policy: str
+    priority_aging: float
+    preempt_for_priority: bool
+    fair_weights: Mapping[str, float]
+    fair_input_weight: float
+    fair_output_weight: float
+    aging_tokens_per_s: float
+    default_deadline_s: float
+    max_skip_ahead: int
+    in_batch_prefix_sharing: bool
+    preemption_mode: Literal["recompute", "swap", "auto"]
+    num_swap_blocks: int
+    max_preemptions: int
+    queue_timeout_s: float | None
     max_num_queued_reqs: int | None
     max_num_queued_tokens: int | None
     watermark: float
@@ -207,6 +72,8 @@ class EngineConfig:
     max_logprobs: int
     generation_config: str
     seed: int | None
+    record: str | None
+    record_content: bool
     debug_invariants: bool
 
 
@@ -234,6 +101,8 @@ def resolve(args: EngineArgs, model: ModelLimits, *, device: str) -> EngineConfi
         "max_model_len": max_model_len,
         "num_kv_blocks": num_blocks,
         "kv_cache_bytes": num_blocks * block_bytes,
+        "num_swap_blocks": _swap_blocks(args, block_bytes),
+        "fair_weights": parse_weights("fair_weights", args.fair_weights),
         "max_num_batched_tokens": _budget(args, device, max_model_len),
     }
     names = [item.name for item in fields(EngineConfig)]
@@ -252,6 +121,15 @@ _AT_LEAST = MappingProxyType(
         "max_num_queued_reqs": 1,
         "max_num_queued_tokens": 1,
         "max_logprobs": -1,
+        "max_skip_ahead": 0,
+        "max_preemptions": 0,
+        "priority_aging": 0,
+        "fair_input_weight": 0,
+        "fair_output_weight": 0,
+        "aging_tokens_per_s": 0,
+        "default_deadline_s": 0,
+        "queue_timeout_s": 0,
+        "swap_space": 0,
     }
 )
 
@@ -277,7 +155,7 @@ def _check_values(args: EngineArgs) -> None:
             raise InvalidConfig(item.name, f"must be one of {', '.join(choices)}, not {value!r}")
     for name, low in _AT_LEAST.items():
         value = getattr(args, name)
-        if value is not None and value < low:
+        if value is not None and not (low <= value < math.inf):
             raise InvalidConfig(name, f"must be at least {low}, not {value}")
     if args.num_threads is not None and args.num_threads > _MOST_THREADS:
         raise InvalidConfig("num_threads", f"must be at most {_MOST_THREADS}")
@@ -285,6 +163,8 @@ def _check_values(args: EngineArgs) -> None:
         raise InvalidConfig("block_size", f"must be 16 or 32, not {args.block_size!r}")
     if not 0 <= args.watermark < 1:
         raise InvalidConfig("watermark", f"must be in [0, 1), not {args.watermark!r}")
+    if args.record_content and args.record is None:
+        raise InvalidConfig("record_content", "needs record")
     if args.long_prefill_token_threshold and not args.enable_chunked_prefill:
         raise InvalidConfig("long_prefill_token_threshold", "needs enable_chunked_prefill")
 
@@ -330,6 +210,15 @@ def _blocks_asked_for(args: EngineArgs, block_bytes: int) -> tuple[str, int] | N
     return "kv_cache_memory", num_blocks
 
 
+def _swap_blocks(args: EngineArgs, block_bytes: int) -> int:
+    if args.preemption_mode == "recompute":
+        if args.swap_space:
+            raise InvalidConfig("swap_space", "needs preemption_mode swap or auto")
+        return 0
+    gib = _DEFAULT_SWAP_GIB if args.swap_space is None else args.swap_space
+    return int(gib * 2**30) // block_bytes
+
+
 def _max_model_len(args: EngineArgs, model: ModelLimits, num_kv_tokens: int) -> int:
     """Rule S10: the least of what was asked, what the model is for and what the pool holds."""
     asked = args.max_model_len
@@ -365,18 +254,3 @@ def _budget(args: EngineArgs, device: str, max_model_len: int) -> int:
             f"enable_chunked_prefill a prompt must fit into one step",
         )
     return budget
-
-
-_UNITS = MappingProxyType(
-    {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-    | {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-    | {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-)
-
-
-def parse_bytes(name: str, text: str | int) -> int:
-    """`2GiB`, `512MiB`, `1.5g`, `1000000`: a number of bytes; InvalidConfig names `name`."""
-    match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([a-z]*)\s*", str(text).lower())
-    if match is None or match[2] not in _UNITS:
-        raise InvalidConfig(name, f"must be a size like 2GiB or a number of bytes, not {text!r}")
-    return int(float(match[1]) * _UNITS[match[2]])

@@ -1,0 +1,14 @@
+"""What was asked of an engine, and what that came to.
+
+`EngineArgs` is what a user writes: everything optional. `resolve` makes an `EngineConfig` of it:
+complete, consistent, never changed again. Names, units and defaults are vLLM's unless a help
+text says otherwise.
+"""
+
+from __future__ import annotations
+
+from headway.config.args import DTYPE_BYTES, EngineArgs
+from headway.config.parse import parse_bytes
+from headway.config.resolved import EngineConfig, ModelLimits, resolve
+
+__all__ = ["DTYPE_BYTES", "EngineArgs", "EngineConfig", "ModelLimits", "parse_bytes", "resolve"]
