@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from headway import LLM, SamplingParams
 from headway.cli import main
 from headway.errors import InvalidConfig, InvalidRequest
 from headway.metrics import RequestRecord, StepRecord
+from headway.record.compare import run_replay
 
 CAPITAL = "The capital of France is"
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
@@ -133,8 +136,8 @@ def test_every_precision_and_executor_knows_the_capital(
 
 
 def test_an_option_that_does_not_exist_is_named(model_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="swap_space: is no option; there are model"):
-        LLM(str(model_path), swap_space=4)
+    with pytest.raises(InvalidConfig, match="tensor_parallel_size: is no option; there are model"):
+        LLM(str(model_path), tensor_parallel_size=4)
 
 
 def test_generate_prints_as_it_comes(model_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,3 +146,30 @@ def test_generate_prints_as_it_comes(model_path: Path, capsys: pytest.CaptureFix
     chat = ["generate", "What is the capital of France?", "--chat", "--stop", " Paris"]
     main([*chat, "--model", str(model_path), "--num-kv-blocks", "50"])
     assert capsys.readouterr().out == "The capital of France is\n"
+
+
+def test_a_recording_of_the_real_model_replays_to_the_same_plans(
+    model_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recording.jsonl"
+    llm = LLM(
+        str(model_path),
+        num_kv_blocks=12,
+        max_num_seqs=8,
+        preemption_mode="swap",
+        swap_space=0.05,
+        watermark=0.0,
+        reserve_full_prompt=False,
+        record=str(path),
+    )
+    seen: list[StepRecord] = []
+    llm.add_observer(lambda step, _: seen.extend([step] if step else []))
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+    outputs = llm.generate([f"Story {i}: once upon" for i in range(8)], params, use_tqdm=False)
+    assert all(len(output.outputs[0].token_ids) == 24 for output in outputs)
+    assert sum(step.swapped_out_blocks for step in seen) > 0
+    del llm  # ends the recording
+    gc.collect()
+    assert run_replay([path], out=sys.stdout) == 0
+    assert capsys.readouterr().out == f"identical, {len(seen)} steps\n"
+    assert run_replay([path], settings=["max_num_seqs=4"], out=sys.stdout) == 1

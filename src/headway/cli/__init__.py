@@ -1,4 +1,4 @@
-"""The command line: `headway chat | generate | serve | pull | models | inspect`.
+"""The command line: `headway chat | generate | serve | pull | models | inspect | …`.
 
 A command is a module here with a function `run`; it is imported when its command is given, so
 that `headway --help` needs neither NumPy nor PyTorch.

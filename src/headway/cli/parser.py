@@ -13,14 +13,29 @@ __all__ = ["build_parser"]
 
 _FOR_MANY_REQUESTS = frozenset(
     {
+        "aging_tokens_per_s",
+        "default_deadline_s",
+        "fair_input_weight",
+        "fair_output_weight",
+        "fair_weights",
+        "in_batch_prefix_sharing",
         "long_prefill_token_threshold",
         "max_logprobs",
         "max_num_queued_reqs",
         "max_num_queued_tokens",
         "max_num_seqs",
+        "max_preemptions",
+        "max_skip_ahead",
+        "preempt_for_priority",
+        "preemption_mode",
+        "priority_aging",
+        "queue_timeout_s",
+        "record",
+        "record_content",
         "reserve_full_prompt",
         "scheduling_policy",
         "seed",
+        "swap_space",
         "watermark",
     }
 )
@@ -42,6 +57,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_pull(commands)
     _add_models(commands)
     _add_inspect(commands)
+    _add_replay(commands)
+    _add_bench(commands)
+    _add_soak(commands)
     return parser
 
 
@@ -119,6 +137,57 @@ def _add_inspect(commands: Any) -> None:
         "--max-num-seqs", type=int, metavar="N", default=1, help="requests at once (%(default)s)"
     )
     inspect.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_replay(commands: Any) -> None:
+    replay = _command(
+        commands,
+        "replay",
+        "run a recording (serve --record) again: the same plans, or the first step that differs",
+    )
+    replay.add_argument("files", nargs="+", metavar="FILE", help="a recording; two with --diff")
+    replay.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="run it with this option, as max_num_seqs=8; repeatable",
+    )
+    replay.add_argument(
+        "--diff", action="store_true", help="compare two recordings instead, and run nothing"
+    )
+    replay.add_argument(
+        "--partial", action="store_true", help="take a recording that was cut as far as it goes"
+    )
+
+
+def _add_bench(commands: Any) -> None:
+    bench = _command(commands, "bench", "measure what things cost on this machine")
+    what = bench.add_subparsers(title="what", metavar="WHAT", required=True)
+    scheduler = what.add_parser(
+        "scheduler",
+        help="a step by running requests, and a prompt of 32,768 tokens",
+        description="What scheduling costs: schedule() and apply() by running requests, with "
+        "prefix caching on and records kept, and a prompt of 32,768 tokens.",
+    )
+    scheduler.add_argument(
+        "--rounds", type=int, default=50, metavar="N", help="of each figure (%(default)s)"
+    )
+    scheduler.add_argument("--output-json", metavar="FILE", help="write the figures there too")
+
+
+def _add_soak(commands: Any) -> None:
+    soak = _command(commands, "soak", "put the scheduler under random work and check it")
+    soak.add_argument(
+        "--steps", type=int, default=200_000, metavar="N", help="steps at least (%(default)s)"
+    )
+    soak.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the first trial (%(default)s)"
+    )
+    soak.add_argument(
+        "--max-seconds", type=float, metavar="S", help="end after that long; default: never"
+    )
 
 
 def _add_source_options(parser: argparse.ArgumentParser) -> None:

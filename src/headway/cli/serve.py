@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> None:
         created=int(time.time()),
         access_log=args.access_log,
     )
+    engine.core.close()
     # All is answered and stopped; what is left, taking PyTorch down, can take seconds.
     sys.stdout.flush()
     os._exit(0)

@@ -40,9 +40,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = run(capsys, "serve", "--swap-space", "4")
+    code, text = run(capsys, "serve", "--tensor-parallel-size", "4")
     assert code == 2
-    assert "--swap-space" in text
+    assert "--tensor-parallel-size" in text
 
 
 @pytest.mark.parametrize(
