@@ -16,6 +16,8 @@ HTTP statuses are chosen in `headway.server` alone.
 
 from __future__ import annotations
 
+from os import PathLike
+
 __all__ = [
     "HeadwayError",
     "InvalidRequest",
@@ -91,12 +93,14 @@ class InvalidRecording(HeadwayError, ValueError):
     """A file that is no recording, or not one of this version, or not all of one.
 
     Attributes:
+        path: of the file.
         line: its number, from 1.
         field: what is wrong in it.
     """
 
-    def __init__(self, line: int, field: str, message: str) -> None:
-        super().__init__(f"line {line}: {field}: {message}")
+    def __init__(self, path: PathLike[str], line: int, field: str, message: str) -> None:
+        super().__init__(f"{path}: line {line}: {field}: {message}")
+        self.path = path
         self.line = line
         self.field = field
 

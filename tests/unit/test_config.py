@@ -127,12 +127,37 @@ def test_the_budget_grows_with_a_width_above_its_default_and_without_chunking() 
         ("max_num_queued_reqs", {"max_num_queued_reqs": 0}),
         ("enable_prefix_caching", {"enable_prefix_caching": "yes"}),
         ("swap_space", {"swap_space": 4}),
+        ("swap_space", {"swap_space": 1e6, "preemption_mode": "swap"}),
+        ("swap_space", {"swap_space": float("nan"), "preemption_mode": "swap"}),
+        ("priority_aging", {"priority_aging": 5.0}),
+        ("preempt_for_priority", {"preempt_for_priority": False, "scheduling_policy": "fair"}),
+        ("fair_weights", {"fair_weights": "a=2"}),
+        ("fair_weights", {"fair_weights": "a=none", "scheduling_policy": "fair"}),
+        ("fair_input_weight", {"fair_input_weight": 3.0}),
+        ("aging_tokens_per_s", {"aging_tokens_per_s": 1.0, "scheduling_policy": "deadline"}),
+        ("default_deadline_s", {"default_deadline_s": 1.0}),
+        ("record_content", {"record_content": True}),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(field: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig) as caught:
         resolved(**options)
     assert caught.value.field == field
+
+
+def test_an_option_of_a_policy_is_taken_with_it() -> None:
+    config = resolved(scheduling_policy="fair", fair_weights="a=2, b=0.5")
+    assert config.fair_weights == {"a": 2.0, "b": 0.5}
+    assert resolved(scheduling_policy="sjf", aging_tokens_per_s=1.0).aging_tokens_per_s == 1.0
+
+
+def test_the_swap_space_is_what_was_asked_or_4_gib_or_what_there_is() -> None:
+    block_bytes = resolved().kv_cache_bytes // resolved().num_kv_blocks
+    asked = resolved(preemption_mode="swap", swap_space=0.001)
+    assert asked.num_swap_blocks == int(0.001 * 2**30) // block_bytes
+    assert resolved().num_swap_blocks == 0
+    some = resolved(preemption_mode="auto").num_swap_blocks * block_bytes
+    assert 0 < some <= 4 * 2**30
 
 
 def test_the_reference_executor_is_for_the_cpu() -> None:

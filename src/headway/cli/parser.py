@@ -172,7 +172,7 @@ def _add_bench(commands: Any) -> None:
         "prefix caching on and records kept, and a prompt of 32,768 tokens.",
     )
     scheduler.add_argument(
-        "--rounds", type=int, default=50, metavar="N", help="of each figure (%(default)s)"
+        "--rounds", type=_count, default=50, metavar="N", help="of each figure (%(default)s)"
     )
     scheduler.add_argument("--output-json", metavar="FILE", help="write the figures there too")
 
@@ -180,7 +180,7 @@ def _add_bench(commands: Any) -> None:
 def _add_soak(commands: Any) -> None:
     soak = _command(commands, "soak", "put the scheduler under random work and check it")
     soak.add_argument(
-        "--steps", type=int, default=200_000, metavar="N", help="steps at least (%(default)s)"
+        "--steps", type=_count, default=200_000, metavar="N", help="steps at least (%(default)s)"
     )
     soak.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the first trial (%(default)s)"
@@ -188,6 +188,16 @@ def _add_soak(commands: Any) -> None:
     soak.add_argument(
         "--max-seconds", type=float, metavar="S", help="end after that long; default: never"
     )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+_count.__name__ = "number from 1"  # argparse shows it: "invalid number from 1 value: …"
 
 
 def _add_source_options(parser: argparse.ArgumentParser) -> None:

@@ -152,7 +152,8 @@ class EngineArgs:
     swap_space: float | None = _option(
         None,
         _SCHEDULER,
-        "GiB of host memory for swapped KV; default: 4 with preemption_mode swap or auto",
+        "GiB of host memory for swapped KV; with preemption_mode swap or auto the default is 4, or "
+        "what there is (vLLM: none)",
     )
     max_preemptions: int = _option(
         8,

@@ -31,6 +31,8 @@ class ModelLimits:
     """Numbers that the KV of one token is, over all layers."""
     available_bytes: int
     """Memory available on the device before the weights are loaded."""
+    host_bytes: int | None = None
+    """Memory available on the host, for the swap space; None: the device is the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ def resolve(args: EngineArgs, model: ModelLimits, *, device: str) -> EngineConfi
     """
     _check_types(args)
     _check_values(args)
+    _check_policy_options(args)
     dtype = _resolve_dtype(args, device)
     kv_dtype = dtype if args.kv_cache_dtype == "auto" else args.kv_cache_dtype
     if args.executor == "reference":
@@ -92,7 +95,8 @@ def resolve(args: EngineArgs, model: ModelLimits, *, device: str) -> EngineConfi
         if args.num_threads is not None:
             raise InvalidConfig("num_threads", "is for the torch executor; NumPy has its own")
     block_bytes = args.block_size * model.kv_elements_per_token * DTYPE_BYTES[kv_dtype]
-    num_blocks = _num_blocks(args, model, block_bytes, model.num_parameters * DTYPE_BYTES[dtype])
+    weight_bytes = model.num_parameters * DTYPE_BYTES[dtype]
+    num_blocks = _num_blocks(args, model, block_bytes, weight_bytes)
     max_model_len = _max_model_len(args, model, num_blocks * args.block_size)
     decided: dict[str, Any] = {
         "device": device,
@@ -101,7 +105,13 @@ def resolve(args: EngineArgs, model: ModelLimits, *, device: str) -> EngineConfi
         "max_model_len": max_model_len,
         "num_kv_blocks": num_blocks,
         "kv_cache_bytes": num_blocks * block_bytes,
-        "num_swap_blocks": _swap_blocks(args, block_bytes),
+        "num_swap_blocks": _swap_blocks(
+            args,
+            block_bytes,
+            model.available_bytes - weight_bytes - num_blocks * block_bytes
+            if model.host_bytes is None
+            else model.host_bytes,
+        ),
         "fair_weights": parse_weights("fair_weights", args.fair_weights),
         "max_num_batched_tokens": _budget(args, device, max_model_len),
     }
@@ -134,6 +144,20 @@ _AT_LEAST = MappingProxyType(
 )
 
 
+_OF_POLICIES = MappingProxyType(
+    {
+        "priority_aging": ("priority",),
+        "preempt_for_priority": ("priority",),
+        "fair_weights": ("fair",),
+        "fair_input_weight": ("fair",),
+        "fair_output_weight": ("fair",),
+        "aging_tokens_per_s": ("sjf", "lpm"),
+        "default_deadline_s": ("deadline",),
+    }
+)
+"""Options that mean something under these policies alone."""
+
+
 _TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), "None": (type(None),)}
 )
@@ -146,6 +170,14 @@ def _check_types(args: EngineArgs) -> None:
         value, kinds = getattr(args, item.name), str(item.type).split(" | ")
         if not any(type(value) in _TYPES[kind] for kind in kinds):
             raise InvalidConfig(item.name, f"must be {' or '.join(kinds)}, not {value!r}")
+
+
+def _check_policy_options(args: EngineArgs) -> None:
+    """Under another policy such an option would do nothing."""
+    for item in fields(args):
+        policies = _OF_POLICIES.get(item.name, (args.scheduling_policy,))
+        if args.scheduling_policy not in policies and getattr(args, item.name) != item.default:
+            raise InvalidConfig(item.name, f"needs scheduling_policy {' or '.join(policies)}")
 
 
 def _check_values(args: EngineArgs) -> None:
@@ -210,13 +242,22 @@ def _blocks_asked_for(args: EngineArgs, block_bytes: int) -> tuple[str, int] | N
     return "kv_cache_memory", num_blocks
 
 
-def _swap_blocks(args: EngineArgs, block_bytes: int) -> int:
+def _swap_blocks(args: EngineArgs, block_bytes: int, spare_bytes: int) -> int:
+    """`spare_bytes`: of host memory, beside weights and KV cache where those lie there too."""
     if args.preemption_mode == "recompute":
         if args.swap_space:
             raise InvalidConfig("swap_space", "needs preemption_mode swap or auto")
         return 0
-    gib = _DEFAULT_SWAP_GIB if args.swap_space is None else args.swap_space
-    return int(gib * 2**30) // block_bytes
+    if args.swap_space is None:
+        return min(int(_DEFAULT_SWAP_GIB * 2**30), spare_bytes) // block_bytes
+    asked_bytes = int(args.swap_space * 2**30)
+    if asked_bytes > spare_bytes:
+        raise InvalidConfig(
+            "swap_space",
+            f"{args.swap_space:g} GiB are {asked_bytes:,} bytes, and weights and KV cache leave "
+            f"{spare_bytes:,} of host memory",
+        )
+    return asked_bytes // block_bytes
 
 
 def _max_model_len(args: EngineArgs, model: ModelLimits, num_kv_tokens: int) -> int:

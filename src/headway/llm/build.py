@@ -99,6 +99,7 @@ def build_engine(
         num_parameters=model.num_parameters,
         kv_elements_per_token=model.spec.kv_elements_per_token,
         available_bytes=_available_bytes(device),
+        host_bytes=available_host_bytes() if device == "cuda" else None,
     )
     config = resolve(args, limits, device=device)
     tokenizer = model.tokenizer()

@@ -201,11 +201,13 @@ class Recording:
         self._cut_ok = cut_ok
         _, first = next(self._lines(), (1, b""))
         if not first:
-            raise InvalidRecording(1, "kind", f"{self.path} is empty, and no recording")
-        version = _decode(_version_decoder, 1, first).version
+            raise InvalidRecording(self.path, 1, "kind", "the file is empty, and no recording")
+        version = _decode(self.path, _version_decoder, 1, first).version
         if version != VERSION:
-            raise InvalidRecording(1, "version", f"{version}; this Headway reads {VERSION}")
-        self.config: SchedulerConfig = _decode(_header_decoder, 1, first).config
+            raise InvalidRecording(
+                self.path, 1, "version", f"{version}; this Headway reads {VERSION}"
+            )
+        self.config: SchedulerConfig = _decode(self.path, _header_decoder, 1, first).config
 
     def __iter__(self) -> Iterator[Line]:
         lines = self._lines()
@@ -213,11 +215,15 @@ class Recording:
         line: Line | None = None
         for number, text in lines:
             if isinstance(line, Left):
-                raise InvalidRecording(number, "kind", "follows the end of the recording")
-            line = _decode(_line_decoder, number, text)
+                raise InvalidRecording(
+                    self.path, number, "kind", "follows the end of the recording"
+                )
+            line = _decode(self.path, _line_decoder, number, text)
             yield line
         if not isinstance(line, Left) and not self._cut_ok:
-            raise InvalidRecording(number + 1, "kind", "the recording is cut: it has no end")
+            raise InvalidRecording(
+                self.path, number + 1, "kind", "the recording is cut: it has no end"
+            )
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         with self.path.open("rb") as file:
@@ -225,19 +231,21 @@ class Recording:
                 if text.endswith(b"\n"):
                     yield number, text
                 elif not self._cut_ok:
-                    raise InvalidRecording(number, "kind", "the recording is cut within the line")
+                    raise InvalidRecording(
+                        self.path, number, "kind", "the recording is cut within the line"
+                    )
 
 
-def _decode(decoder: msgspec.json.Decoder[Any], number: int, text: bytes) -> Any:
+def _decode(path: Path, decoder: msgspec.json.Decoder[Any], number: int, text: bytes) -> Any:
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at ")
-        field = re.sub(r"^\$\.?", "", path.strip("`")) or "kind"
+        message, _, place = str(error).partition(" - at ")
+        field = re.sub(r"^\$\.?", "", place.strip("`")) or "kind"
         missing = re.search(r"required field `(\w+)`", message)
-        raise InvalidRecording(number, missing[1] if missing else field, message) from error
+        raise InvalidRecording(path, number, missing[1] if missing else field, message) from error
     except msgspec.DecodeError as error:
-        raise InvalidRecording(number, "kind", f"is no JSON: {error}") from error
+        raise InvalidRecording(path, number, "kind", f"is no JSON: {error}") from error
 
 
 def block_hashes(token_ids: Sequence[int], block_size: int, parent: str = "") -> list[str]:
