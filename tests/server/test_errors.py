@@ -72,6 +72,11 @@ def test_malformed_json_says_where(client: httpx.Client, body: bytes, where: str
         ),
         ({"suffix": "x"}, "suffix", 'suffix: "x" is not supported (only null)'),
         (
+            {"logit_bias": {"five": 1}},
+            "logit_bias",
+            "logit_bias: Expected `int`, got `str`",
+        ),
+        (
             {"logit_bias": {"5": 101}},
             "logit_bias",
             "logit_bias: must be between -100 and 100, not 101.0",

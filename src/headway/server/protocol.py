@@ -307,7 +307,7 @@ class ChatRequest(GenerationRequest, kw_only=True):
 
 RequestT = TypeVar("RequestT", bound=GenerationRequest)
 
-_ERROR_PATTERN = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_ERROR_PATTERN = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
 _FIELD_PATTERN = re.compile(r"Object (?P<fault>contains unknown|missing required) field `(.*)`")
 
 
