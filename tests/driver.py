@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from headway.core.acceptance import Door
-from headway.core.kv_cache import KVCacheManager
 from headway.core.params import SamplingParams
 from headway.core.plan import StepPlan
-from headway.core.policies import POLICIES
 from headway.core.preemption import Mode
 from headway.core.request import FinishReason, Request
-from headway.core.scheduler import Scheduler
 from headway.core.step import StepOutcome
 from headway.metrics import Costs, RequestRecord, StepRecord
 from headway.sim.executor import SimulatedExecutor, expected_tokens
+from headway.sim.situations import Setup, compose
 
 VOCAB = 1000
 
@@ -59,36 +56,10 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._expected: dict[str, list[int]] = {}
-        self.kv = KVCacheManager(
-            num_blocks=self.num_blocks,
-            block_size=self.block_size,
-            enable_prefix_caching=self.caching,
-            watermark=self.watermark,
-            reserve_full_prompt=self.reserve,
-            hash_secret=7,
-        )
-        self.door = Door(
-            max_model_len=self.max_model_len or self.num_blocks * self.block_size,
-            vocab_size=self.vocab_size,
-            max_logprobs=self.max_logprobs,
-            max_num_queued_reqs=self.max_reqs,
-            max_num_queued_tokens=self.max_tokens,
-        )
-        self.scheduler = Scheduler(
-            kv=self.kv,
-            policy=POLICIES[self.policy](**self.policy_options),
-            door=self.door,
-            max_num_batched_tokens=self.budget,
-            max_num_seqs=self.width,
-            enable_chunked_prefill=self.chunked,
-            long_prefill_token_threshold=self.threshold,
-            max_skip_ahead=self.skip_ahead,
-            in_batch_prefix_sharing=self.sharing,
-            preempt_for_priority=self.preempt_for_priority,
-            preemption_mode=self.mode,
-            max_preemptions=self.max_preemptions,
-            num_swap_slots=self.swap_slots,
-        )
+        self.max_model_len = self.max_model_len or self.num_blocks * self.block_size
+        shared = {item.name for item in fields(Setup)} & {item.name for item in fields(self)}
+        setup = Setup(**{name: getattr(self, name) for name in shared})
+        self.kv, self.door, self.scheduler = compose(setup)
         self.executor = SimulatedExecutor(
             clock=None,
             num_blocks=self.num_blocks,

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from headway.core.acceptance import Door
+from headway.core.kv_cache import KVCacheManager
 from headway.core.params import SamplingParams
 from headway.core.policies import POLICIES
 from headway.core.preemption import Mode
+from headway.core.scheduler import Scheduler
 from headway.metrics import Costs
 
-__all__ = ["Arrival", "Setup", "random_arrival", "random_setup"]
+__all__ = ["Arrival", "Setup", "compose", "random_arrival", "random_setup"]
 
 _VOCAB = 40
 _PREFIXES = [[(7 * i + 3 * k) % _VOCAB for i in range(40)] for k in range(3)]
@@ -52,6 +55,7 @@ class Setup:
     swap_slots: int = 0
     max_reqs: int | None = None
     max_tokens: int | None = None
+    max_logprobs: int = -1
     costs: Costs | None = None
     depth: int = 1
     """Most plans in flight."""
@@ -70,6 +74,41 @@ class Arrival:
     salt: str | None = None
     deadline_s: float | None = None
     queue_timeout_s: float | None = None
+
+
+def compose(setup: Setup) -> tuple[KVCacheManager, Door, Scheduler]:
+    """A scheduler, with the two of its parts that a test looks at."""
+    kv = KVCacheManager(
+        num_blocks=setup.num_blocks,
+        block_size=setup.block_size,
+        enable_prefix_caching=setup.caching,
+        watermark=setup.watermark,
+        reserve_full_prompt=setup.reserve,
+        hash_secret=7,
+    )
+    door = Door(
+        max_model_len=setup.max_model_len,
+        vocab_size=setup.vocab_size,
+        max_logprobs=setup.max_logprobs,
+        max_num_queued_reqs=setup.max_reqs,
+        max_num_queued_tokens=setup.max_tokens,
+    )
+    scheduler = Scheduler(
+        kv=kv,
+        policy=POLICIES[setup.policy](**setup.policy_options),
+        door=door,
+        max_num_batched_tokens=setup.budget,
+        max_num_seqs=setup.width,
+        enable_chunked_prefill=setup.chunked,
+        long_prefill_token_threshold=setup.threshold,
+        max_skip_ahead=setup.skip_ahead,
+        in_batch_prefix_sharing=setup.sharing,
+        preempt_for_priority=setup.preempt_for_priority,
+        preemption_mode=setup.mode,
+        max_preemptions=setup.max_preemptions,
+        num_swap_slots=setup.swap_slots,
+    )
+    return kv, door, scheduler
 
 
 def random_setup(random: Random) -> Setup:

@@ -11,17 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from headway.clock import VirtualClock
-from headway.core.acceptance import Door
-from headway.core.kv_cache import KVCacheManager
 from headway.core.plan import StepPlan, StepResult
-from headway.core.policies import POLICIES
 from headway.core.request import FinishReason, Request
-from headway.core.scheduler import Scheduler
 from headway.errors import QueueFull
 from headway.sim.executor import LinearCost, SimulatedExecutor
 from headway.sim.ledger import Ledger
 from headway.sim.referee import Referee
-from headway.sim.situations import Arrival, Setup
+from headway.sim.situations import Arrival, Setup, compose
 
 __all__ = ["Trial"]
 
@@ -49,15 +45,7 @@ class Trial:
         self.plans: list[StepPlan] | None = [] if keep_plans else None
         self.num_steps = 0
         self._clock = VirtualClock()
-        self._kv = KVCacheManager(
-            num_blocks=setup.num_blocks,
-            block_size=setup.block_size,
-            enable_prefix_caching=setup.caching,
-            watermark=setup.watermark,
-            reserve_full_prompt=setup.reserve,
-            hash_secret=7,
-        )
-        self._scheduler = _scheduler(setup, self._kv)
+        self._kv, _, self._scheduler = compose(setup)
         self._executor = SimulatedExecutor(
             clock=self._clock,
             num_blocks=setup.num_blocks,
@@ -251,26 +239,3 @@ class Trial:
             queue_timeout_s=arrival.queue_timeout_s,
             index=index,
         )
-
-
-def _scheduler(setup: Setup, kv: KVCacheManager) -> Scheduler:
-    return Scheduler(
-        kv=kv,
-        policy=POLICIES[setup.policy](**setup.policy_options),
-        door=Door(
-            max_model_len=setup.max_model_len,
-            vocab_size=setup.vocab_size,
-            max_num_queued_reqs=setup.max_reqs,
-            max_num_queued_tokens=setup.max_tokens,
-        ),
-        max_num_batched_tokens=setup.budget,
-        max_num_seqs=setup.width,
-        enable_chunked_prefill=setup.chunked,
-        long_prefill_token_threshold=setup.threshold,
-        max_skip_ahead=setup.skip_ahead,
-        in_batch_prefix_sharing=setup.sharing,
-        preempt_for_priority=setup.preempt_for_priority,
-        preemption_mode=setup.mode,
-        max_preemptions=setup.max_preemptions,
-        num_swap_slots=setup.swap_slots,
-    )
