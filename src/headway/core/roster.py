@@ -15,6 +15,8 @@ from headway.metrics import Admission, RequestRecord
 
 __all__ = ["Roster"]
 
+_FEW = 64
+
 
 class Roster:
     """The requests of one scheduler; every change of place goes through here.
@@ -36,6 +38,7 @@ class Roster:
         self.computing: dict[int, Request] = {}
         self._ended: list[RequestRecord] = []
         self._expiring: list[tuple[float, int, Request]] = []
+        """A heap of when requests expire that wait, or waited, for their first admission."""
         self._num_arrived = 0
 
     def cached_tokens(self, request: Request) -> int:
@@ -49,6 +52,8 @@ class Roster:
         self.policy.add(request, now, self.cached_tokens)
         self.door.enter(request, now)
         if request.queue_timeout_s is not None:
+            if len(self._expiring) > 2 * self.door.num_queued_reqs + _FEW:
+                self._forget_admitted()
             expires_s = request.arrival_s + request.queue_timeout_s
             heapq.heappush(self._expiring, (expires_s, request.sequence, request))
 
@@ -150,6 +155,12 @@ class Roster:
                 self.end(request, FinishReason.TIMEOUT, now)
                 expired.append(request)
         return expired
+
+    def _forget_admitted(self) -> None:
+        """Who waits no longer cannot expire, and must not be held until it would have."""
+        waiting = (item for item in self._expiring if item[2].state is RequestState.WAITING)
+        self._expiring = list(waiting)
+        heapq.heapify(self._expiring)
 
     def take_ended(self) -> tuple[RequestRecord, ...]:
         """The records of those that ended since the last call."""

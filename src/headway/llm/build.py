@@ -66,6 +66,13 @@ class Engine:
             limits.append(f"max_num_queued_reqs {config.max_num_queued_reqs}")
         if config.max_num_queued_tokens is not None:
             limits.append(f"max_num_queued_tokens {config.max_num_queued_tokens}")
+        policy = config.scheduling_policy
+        if policy == "priority" and config.priority_aging == 0:
+            policy += ", strict"
+        if config.preemption_mode != "recompute":
+            limits.append(
+                f"preemption by {config.preemption_mode}, {config.num_swap_blocks:,} swap blocks"
+            )
         where = f"{config.executor} on {config.device}"
         if config.device == "cpu" and config.executor == "torch":
             where += f", {torch.get_num_threads()} threads"
@@ -78,7 +85,7 @@ class Engine:
                 f"{config.num_kv_blocks * config.block_size:,} tokens, "
                 f"{config.kv_cache_bytes / 2**30:.2f} GiB; prefix caching "
                 f"{'on' if config.enable_prefix_caching else 'off'}",
-                f"Scheduler  {config.scheduling_policy}; {', '.join(limits)}",
+                f"Scheduler  {policy}; {', '.join(limits)}",
             )
         )
 

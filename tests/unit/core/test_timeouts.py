@@ -79,3 +79,15 @@ def test_a1_n_samples_count_n_and_their_prompt_once() -> None:
     d.add("d", 8)
     d.step()
     assert (d.door.num_queued_reqs, d.door.num_queued_tokens) == (0, 0)
+
+
+def test_a2_requests_that_were_admitted_are_not_held_until_they_would_have_expired() -> None:
+    d = Driver(num_blocks=64)
+    for i in range(500):
+        d.add(f"r{i}", 2, max_tokens=1, queue_timeout_s=1e9)
+        d.run()
+    assert len(d.scheduler._roster._expiring) <= 66
+    d.add("late", 2, queue_timeout_s=0.5)
+    d.now += 1
+    d.step()
+    assert d.requests["late"].finish_reason is FinishReason.TIMEOUT
