@@ -70,7 +70,7 @@ class Chunk(NamedTuple):
     """Position of the first token; the KV of all before it is in the cache, or is written
     by an earlier plan or by this one."""
     token_ids: tuple[int, ...]
-    """The known tokens to compute."""
+    """The tokens to compute: known ones, then the drafts."""
     block_table: tuple[int, ...]
     """Logical → physical block, covering positions 0 to `end`. The same object as in the
     request's previous plan where the table did not grow."""
@@ -81,6 +81,11 @@ class Chunk(NamedTuple):
     submitted just before this one. The executor fills it in (rule S11)."""
     prompt_rows: PromptRows | None = None
     """Log-probabilities of prompt tokens to give; None: none."""
+    num_drafts: int = 0
+    """So many of the last `token_ids` are drafts, guesses at what is sampled (rule S14): the
+    executor samples after the last known token and after each draft, as `sample` says, with the
+    position of each as its key. Only with a sample, and never where the chunk follows a token in
+    flight."""
 
     @property
     def num_tokens(self) -> int:
@@ -89,7 +94,7 @@ class Chunk(NamedTuple):
     @property
     def end(self) -> int:
         """Position after the last token, which a sampled token takes: what is computed once the
-        chunk has run."""
+        chunk has run, drafts included (rejected ones do not count in the end)."""
         return self.start + self.num_tokens
 
 
@@ -135,7 +140,10 @@ class StepResult:
 
     step: int
     token_ids: tuple[int | None, ...]
-    """The sampled token of each chunk; None where nothing was to be sampled or it failed."""
+    """The last sampled token of each chunk; None where nothing was to be sampled or it failed."""
+    accepted: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Index of a chunk → the tokens sampled before that one: its first drafts, as far as each
+    equals what was sampled in its place. Chunks of which no draft was accepted may be left out."""
     errors: Mapping[int, str] = field(default_factory=dict)
     """Index of a chunk → why it has no token (NaN logits, for one). Other chunks stand."""
     logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
