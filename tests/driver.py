@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from headway.core.drafting import NO_DRAFTS
 from headway.core.params import SamplingParams
 from headway.core.plan import StepPlan
 from headway.core.preemption import Mode
@@ -105,13 +107,15 @@ class Driver:
         self.scheduler.add([request], self.now)
         return request
 
-    def plan(self, *, fails: bool = False) -> StepPlan:
+    def plan(
+        self, *, fails: bool = False, drafts: Mapping[str, Sequence[int]] = NO_DRAFTS
+    ) -> StepPlan:
         """Makes the next plan and submits it; `collect` takes its result.
 
         `fails`: the executor will raise; it and the plans after it are never run.
         """
         self.now += 1
-        plan = self.scheduler.schedule(self.now, self.costs)
+        plan = self.scheduler.schedule(self.now, self.costs, drafts)
         if plan.to_run:
             fails = fails or any(handle is None for _, handle in self.in_flight)
             self.in_flight.append((plan, None if fails else self.executor.submit(plan)))
@@ -130,11 +134,12 @@ class Driver:
             tokens = tuple(
                 None if i in errors else token for i, token in enumerate(result.token_ids)
             )
-            result = replace(result, token_ids=tokens, errors=errors)
+            accepted = {i: drafts for i, drafts in result.accepted.items() if i not in errors}
+            result = replace(result, token_ids=tokens, accepted=accepted, errors=errors)
         return self._keep(self.scheduler.apply(result, self.now))
 
-    def step(self) -> StepPlan:
-        plan = self.plan()
+    def step(self, drafts: Mapping[str, Sequence[int]] = NO_DRAFTS) -> StepPlan:
+        plan = self.plan(drafts=drafts)
         self.collect()
         return plan
 
@@ -166,6 +171,11 @@ class Driver:
                 request.params.min_tokens,
             )
         return self._expected[name]
+
+    def right(self, name: str, count: int) -> list[int]:
+        """The tokens that the request would sample next, ended or not."""
+        known = self.requests[name].token_ids
+        return expected_tokens(known, count, self.vocab_size)
 
     def _keep(self, outcome: StepOutcome) -> StepOutcome:
         self.records += outcome.records

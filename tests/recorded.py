@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from driver import Driver
 from headway.clock import VirtualClock
+from headway.core.drafting import NO_DRAFTS
 from headway.core.params import SamplingParams
 from headway.core.plan import StepPlan, StepResult
 from headway.core.request import FinishReason
@@ -43,7 +46,8 @@ class Flaky(SimulatedExecutor):
         result, seconds = super().submit(plan)
         if plan.step in self.nan_at and plan.chunks and plan.chunks[0].sample:
             tokens = (None, *result.token_ids[1:])
-            result = StepResult(plan.step, tokens, {0: "NaN"}, {}, result.prompt_logprobs)
+            accepted = {i: drafts for i, drafts in result.accepted.items() if i}
+            result = replace(result, token_ids=tokens, accepted=accepted, errors={0: "NaN"})
         return result, seconds
 
 
@@ -155,9 +159,13 @@ class RecordedDriver(Driver):
             scheduler.flush,
         )
 
-        def recorded_schedule(now: float, costs: Costs | None = None) -> StepPlan:
-            plan = schedule(now, costs)
-            recorder.planned(plan, now, costs)
+        def recorded_schedule(
+            now: float,
+            costs: Costs | None = None,
+            drafts: Mapping[str, Sequence[int]] = NO_DRAFTS,
+        ) -> StepPlan:
+            plan = schedule(now, costs, drafts)
+            recorder.planned(plan, now, costs, drafts)
             return plan
 
         def recorded_apply(result: StepResult, now: float) -> StepOutcome:
@@ -184,7 +192,7 @@ class RecordedDriver(Driver):
         self.recorder.close()
         self.file.close()
 
-    def play(self, seed: int, num_ops: int) -> None:
+    def play(self, seed: int, num_ops: int, *, drafting: bool = False) -> None:
         """Random calls, and all requests to their ends."""
         draw = random.Random(seed)
         for count in range(num_ops):
@@ -199,12 +207,24 @@ class RecordedDriver(Driver):
                 assert self.scheduler.finish(name, reason, self.now)
                 self.recorder.finished(name, reason, self.now)
             elif choice < 0.75 and len(self.in_flight) < 2:
-                self.plan(fails=draw.random() < 0.04)
+                drafts = self.guesses(draw) if drafting else NO_DRAFTS
+                self.plan(fails=draw.random() < 0.04, drafts=drafts)
             else:
                 self.collect(self.bad(draw))
         while self.in_flight:
             self.collect()
         self.run()
+
+    def guesses(self, draw: random.Random) -> dict[str, list[int]]:
+        """For some of those that can take drafts, tokens of which the first few are right."""
+        return {
+            request.request_id: [
+                *self.right(request.request_id, draw.randint(0, 5)),
+                *(draw.randrange(self.vocab_size) for _ in range(draw.randint(0, 3))),
+            ]
+            for request in self.scheduler.draftable
+            if draw.random() < 0.7
+        }
 
     def bad(self, draw: random.Random) -> dict[int, str] | None:
         """NaN for one chunk of the next result, now and then."""

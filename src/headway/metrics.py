@@ -67,6 +67,8 @@ class _Chunk(Protocol):
     def start(self) -> int: ...
     @property
     def num_tokens(self) -> int: ...
+    @property
+    def num_drafts(self) -> int: ...
 
 
 _NO_ADMISSION = Admission("", 0, 0)
@@ -80,7 +82,8 @@ class StepRecord:
     time_s: float
     """When the plan was made, on the engine's clock."""
     duration_s: float
-    """From making the plan to applying its result."""
+    """From making the plan, or from applying the result of the step before where that was later,
+    to applying its own result: the durations of steps that overlap add up to the time they took."""
     costs: Costs | None = None
     """What the plan was made with."""
     chunks: tuple[_Chunk, ...]
@@ -113,7 +116,12 @@ class StepRecord:
     swapped_in_blocks: int = 0
     """KV blocks copied back."""
     discarded_tokens: int
-    """Tokens computed for nothing: their request had ended meanwhile, or the step failed."""
+    """Tokens computed for nothing: drafts that were not accepted, or their request had ended
+    meanwhile, or the step failed."""
+    num_draft_tokens: int = 0
+    """Of `num_tokens`, guesses at what the request would sample (rule S14)."""
+    num_accepted_tokens: int = 0
+    """Of those, the ones that became output."""
     failed: bool = False
     """The executor raised; nothing of the step stands."""
 

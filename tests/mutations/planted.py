@@ -54,7 +54,7 @@ MUTATIONS = [
         "self.num_wanted_tokens = max(self.num_prompt_tokens, num_tokens)",
         2,
     ),
-    Mutation("S6", "policy.py", "return running[-1]", "return running[0]", 1),
+    Mutation("S6", "policy.py", "return running[-1]", "return running[0]", 6),
     Mutation("S6", "policy.py", "return max(running, key", "return min(running, key", 3),
     Mutation("S6", "step.py", "self.budget_left += chunk.num_tokens", "pass", 3),
     Mutation(
@@ -62,9 +62,9 @@ MUTATIONS = [
         "step.py",
         "request.num_pending -= chunk.sample is not None\n        return chunk",
         "return chunk",
-        213,
+        3,
     ),
-    Mutation("S6", "kv_cache.py", "if num_valid_tokens is not None:", "if False:", 860),
+    Mutation("S6", "kv_cache.py", "if num_valid_tokens is not None:", "if False:", 881),
     Mutation("S7", "admission.py", 'if "memory" in step.preemptions:', "if False:", 18),
     Mutation(
         "S8",
@@ -80,7 +80,7 @@ MUTATIONS = [
         "head.num_skips > self._max_skip_ahead",
         19,
     ),
-    Mutation("S9", "admission.py", "head.num_skips += 1", "pass", 107),
+    Mutation("S9", "admission.py", "head.num_skips += 1", "pass", 170),
     Mutation("S10", "acceptance.py", "min(room, asked)", "asked", 3),
     Mutation(
         "S11",
@@ -115,7 +115,7 @@ MUTATIONS = [
         "policy.py",
         "return waiting.priority < self._level(running)",
         "return waiting.priority <= self._level(running)",
-        20,
+        27,
     ),
     Mutation("S12", "policy.py", "r.sequence), reverse=True)", "r.sequence))", 432),
     Mutation(
@@ -137,7 +137,7 @@ MUTATIONS = [
         "policies.py",
         "insort(self._in_time, request, key=lambda r: (*r.rank, r.sequence))",
         "insort(self._in_time, request, key=_arrival)",
-        134,
+        119,
     ),
     Mutation(
         "S13",
@@ -160,6 +160,87 @@ MUTATIONS = [
         "self._queues[tenant].append(request)",
         54,
     ),
+    # Drafts.
+    Mutation(
+        "S14",
+        "scheduler.py",
+        "request.num_computed_tokens += num_gained - 1",
+        "request.num_computed_tokens += chunk.num_drafts",
+        3,
+    ),
+    Mutation("S14", "scheduler.py", "self._kv.drop_rejected(request)", "pass", 5),
+    Mutation(
+        "S14",
+        "scheduler.py",
+        "tokens = (*result.accepted.get(index, ()), token_id)",
+        "tokens = (*result.accepted.get(index, ())[:-1], token_id)",
+        3,
+    ),
+    Mutation(
+        "S14",
+        "scheduler.py",
+        "if token in stops), len(tokens))",
+        "if token in stops), max(1, len(tokens) - 1))",
+        3,
+    ),
+    Mutation(
+        "S14",
+        "scheduler.py",
+        "next((i for i, token in enumerate(tokens, 1) if token in stops), len(tokens))",
+        "len(tokens)",
+        8,
+    ),
+    Mutation(
+        "S14",
+        "scheduler.py",
+        "tokens = (*result.accepted.get(index, ()), token_id)",
+        "tokens = (*chunk.token_ids[1 : 2 + len(result.accepted.get(index, ()))], token_id)",
+        3,
+    ),
+    Mutation(
+        "S14",
+        "scheduler.py",
+        "            self._admission.admit_waiting(step)\n"
+        "            if drafts:\n"
+        "                give_drafts(step, self._kv, roster.running, drafts)\n",
+        "            give_drafts(step, self._kv, roster.running, drafts)\n"
+        "            self._admission.admit_waiting(step)\n",
+        3,
+    ),
+    Mutation("S14", "scheduler.py", "elif not self._drafts_in_flight:", "else:", 10),
+    Mutation("S14", "step.py", "self.budget_left -= len(drafts)", "pass", 3),
+    Mutation(
+        "S14",
+        "drafting.py",
+        "request.max_total_tokens - 1 - chunk.end",
+        "request.max_total_tokens - chunk.end",
+        3,
+    ),
+    Mutation(
+        "S14",
+        "drafting.py",
+        "            step.add_drafts(request, guessed[:most])",
+        "            request.token_ids += guessed[:most]\n"
+        "            request.num_computed_tokens += most\n"
+        "            kv.commit(request)\n"
+        "            request.num_computed_tokens -= most\n"
+        "            del request.token_ids[-most:]\n"
+        "            step.add_drafts(request, guessed[:most])",
+        3,
+    ),
+    Mutation("S14", "drafting.py", "        and not chunk.follows_in_flight\n", "", 10),
+    Mutation("S14", "drafting.py", "return request.draws_alike and", "return", 3),
+    Mutation("S14", "drafting.py", "kv.expect(other)", "pass", 3),
+    Mutation(
+        "S14",
+        "kv_cache.py",
+        "room = held.promised + max(0, spare - self.watermark_blocks)",
+        "room = held.promised + spare",
+        15,
+    ),
+    Mutation(
+        "S14", "kv_cache.py", "        if spare < 0:\n            return held.num_slots\n", "", 3
+    ),
     Mutation(
         "S16",
         "scheduler.py",
@@ -173,7 +254,7 @@ MUTATIONS = [
         "prefix_cache.py",
         "salt = request.cache_salt",
         "salt = None",
-        3,
+        1,
     ),
     Mutation(
         "K3",
@@ -187,7 +268,7 @@ MUTATIONS = [
         "kv_cache.py",
         "return self.enable_prefix_caching and not request.wants_prompt_rows",
         "return self.enable_prefix_caching",
-        1,
+        0,
     ),
     Mutation("K3", "step.py", "request.num_prompt_rows += len(rows)", "pass", 0),
     Mutation(
@@ -195,7 +276,7 @@ MUTATIONS = [
         "kv_cache.py",
         "if self._cache.forget(block):",
         "if block in self._cache.blocks:",
-        3,
+        19,
     ),
     Mutation("K4", "block_pool.py", "free[block] = None\n", "pass\n", 0),
     Mutation(
@@ -235,7 +316,7 @@ MUTATIONS = [
         "preemption.py",
         "            state = RequestState.PREEMPTED\n            victim.num_computed_tokens = 0",
         "            state = RequestState.PREEMPTED",
-        1,
+        3,
     ),
     Mutation(
         "P2",
@@ -249,10 +330,10 @@ MUTATIONS = [
         "roster.py",
         "            request.swapped = ()\n        num_looked",
         "            pass\n        num_looked",
-        3,
+        54,
     ),
     Mutation("P2", "preemption.py", "victim.swapped = slots\n", "victim.swapped = slots[:1]\n", 3),
-    Mutation("P2", "roster.py", "self.swap.give_back(request.swapped)\n", "pass\n", 20),
+    Mutation("P2", "roster.py", "self.swap.give_back(request.swapped)\n", "pass\n", 54),
     Mutation(
         "P2",
         "preemption.py",
@@ -272,18 +353,16 @@ MUTATIONS = [
         "preemption.py",
         "[r for r in running if r is request or not r.held.reserved]",
         "list(running)",
-        20,
+        39,
     ),
     Mutation(
         "P4",
         "kv_cache.py",
         "            self._reserved -= held.promised\n        if num_valid",
         "            pass\n        if num_valid",
-        3,
+        5,
     ),
-    Mutation(
-        "P5", "step.py", "self.recomputed_tokens -= _recomputed(request, chunk)", "pass", 1513
-    ),
+    Mutation("P5", "step.py", "self.recomputed_tokens -= _recomputed(request, chunk)", "pass", 881),
     # Acceptance and faults.
     Mutation(
         "A1",
@@ -297,7 +376,7 @@ MUTATIONS = [
         "acceptance.py",
         "if limit is None or queued + new <= limit:",
         "if limit is None or queued < limit:",
-        0,
+        2,
     ),
     Mutation("A2", "roster.py", "self._expiring[0][0] <= now", "self._expiring[0][0] < now", 8),
     Mutation(
@@ -305,16 +384,16 @@ MUTATIONS = [
         "roster.py",
         "if request.state is RequestState.WAITING:\n                self.end(",
         "if not request.finished:\n                self.end(",
-        0,
+        5,
     ),
     Mutation(
         "A3",
         "isolation.py",
         "self._kv.forget_written(chunk.block_table, chunk.start, chunk.end)",
         "pass",
-        3,
+        19,
     ),
-    Mutation("A3", "isolation.py", "self._kv.poison(step.plan.zero_blocks)", "pass", 3),
+    Mutation("A3", "isolation.py", "self._kv.poison(step.plan.zero_blocks)", "pass", 6),
     Mutation(
         "A3",
         "scheduler.py",
@@ -322,7 +401,7 @@ MUTATIONS = [
         "if request",
         228,
     ),
-    Mutation("A3", "scheduler.py", "        self._isolation.clear(request)", "        pass", 3),
+    Mutation("A3", "scheduler.py", "        self._isolation.clear(request)", "        pass", 6),
     Mutation(
         "A3",
         "isolation.py",
@@ -331,7 +410,7 @@ MUTATIONS = [
         148,
     ),
     Mutation(
-        "A3", "isolation.py", "request.num_pending -= chunk.sample is not None\n", "pass\n", 3
+        "A3", "isolation.py", "request.num_pending -= chunk.sample is not None\n", "pass\n", 5
     ),
-    Mutation("A3", "isolation.py", "self._roster.swap.give_back(request.swapped)", "pass", 73),
+    Mutation("A3", "isolation.py", "self._roster.swap.give_back(request.swapped)", "pass", 154),
 ]

@@ -55,7 +55,7 @@ class Isolation:
             for request, chunk in step.chunks.items():
                 if not request.finished:
                     request.num_pending -= chunk.sample is not None
-                    self._withdraw(request, chunk.end, now)
+                    self._withdraw(request, chunk.end - chunk.num_drafts, now)
             for request in step.swapped:
                 if not request.finished:
                     self._withdraw(request, request.num_computed_tokens, now)

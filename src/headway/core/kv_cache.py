@@ -23,7 +23,7 @@ class Holding:
 
     blocks: list[int]
     table: tuple[int, ...]
-    """`blocks` as the plans show it; rebuilt only when it grows."""
+    """`blocks` as the plans show it; rebuilt only when they change."""
     num_slots: int
     """Tokens that the blocks hold."""
     num_hashed: int
@@ -190,6 +190,36 @@ class KVCacheManager:
             self._grow(held, num_new)
         return True
 
+    def room_for_drafts(self, request: Request, end: int) -> int:
+        """Makes room for tokens up to `end`, as far as free blocks go that nobody counts on: none
+        that another is promised (K8, P4), none of the watermark (K7). Up to where there is room.
+
+        What everybody is promised is to be up to date.
+        """
+        held: Holding = request.held
+        spare = self._pool.num_free - self._promised
+        if spare < 0:
+            return held.num_slots
+        room = held.promised + max(0, spare - self.watermark_blocks)
+        num_new = min(self._blocks_for(end) - len(held.blocks), room)
+        if num_new > 0:
+            self._grow(held, num_new)
+            self.expect(request)
+        return held.num_slots
+
+    def drop_rejected(self, request: Request) -> None:
+        """Gives back the blocks past what is computed: rejected drafts alone are in them.
+
+        `expect` is to follow.
+        """
+        held: Holding = request.held
+        num_blocks = self._blocks_for(request.num_computed_tokens)
+        if num_blocks < len(held.blocks):
+            assert held.num_hashed <= num_blocks, "drafts are never hashed"
+            self._pool.release(reversed(held.blocks[num_blocks:]), keep=())
+            del held.blocks[num_blocks:]
+            self._set_table(held)
+
     def expect(self, request: Request) -> None:
         """Counts the blocks that the request still needs (rules K8, P4)."""
         held = request.held
@@ -289,6 +319,9 @@ class KVCacheManager:
             self._to_zero += [block for block in blocks if block in self._dirty]
             self._dirty.difference_update(blocks)
         held.blocks += blocks
+        self._set_table(held)
+
+    def _set_table(self, held: Holding) -> None:
         held.table = tuple(held.blocks)
         held.num_slots = len(held.blocks) * self.block_size
 
@@ -317,6 +350,8 @@ class KVCacheManager:
             promised += held.promised
             reserved += held.promised * held.reserved
             num_full = request.num_computed_tokens // self.block_size
+            num_known = len(request.token_ids) // self.block_size
+            assert held.num_hashed <= min(num_full, num_known), "only what is known is hashed"
             for index, block in enumerate(held.blocks):
                 refs[block] += 1
                 if index >= num_full:

@@ -73,7 +73,7 @@ class Chunk(NamedTuple):
     """The tokens to compute: known ones, then the drafts."""
     block_table: tuple[int, ...]
     """Logical → physical block, covering positions 0 to `end`. The same object as in the
-    request's previous plan where the table did not grow."""
+    request's previous plan where the table did not change."""
     sample: Sample | None = None
     """What is sampled after the last token; None where the prompt is not complete."""
     follows_in_flight: bool = False
@@ -157,7 +157,8 @@ class Executor(Protocol):
 
     A plan may be submitted before the previous one is collected. When `submit` or
     `collect` raises, that plan and those submitted after it are void: the executor must
-    accept new plans as if they had never been (their blocks may hold anything).
+    accept new plans as if they had never been. Blocks may hold anything: attention reads nothing
+    beyond the end of a chunk.
     """
 
     def submit(self, plan: StepPlan) -> Any:

@@ -8,10 +8,11 @@ Time and measured costs come in as arguments; the same calls give the same plans
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headway.core.acceptance import Door
 from headway.core.admission import Admission
+from headway.core.drafting import NO_DRAFTS, draftable, give_drafts
 from headway.core.isolation import Isolation
 from headway.core.kv_cache import KVCacheManager
 from headway.core.plan import Chunk, StepPlan, StepResult
@@ -132,8 +133,29 @@ class Scheduler:
 
     # ----------------------------------------------------------------- planning
 
-    def schedule(self, now: float, costs: Costs | None = None) -> StepPlan:
-        """Makes the next plan. One that is not `to_run` is dropped: nothing can be done now."""
+    @property
+    def draftable(self) -> list[Request]:
+        """The running requests that could take drafts in the next plan, in order of admission."""
+        if self._drafts_in_flight or self._isolation.suspect is not None:
+            return []
+        return draftable(self._roster.running)
+
+    @property
+    def _drafts_in_flight(self) -> bool:
+        """What the last plan comes to, and so the next one, depends on its result (S14)."""
+        return bool(self._in_flight and self._in_flight[-1].num_draft_tokens)
+
+    def schedule(
+        self,
+        now: float,
+        costs: Costs | None = None,
+        drafts: Mapping[str, Sequence[int]] = NO_DRAFTS,
+    ) -> StepPlan:
+        """Makes the next plan. One that is not `to_run` is dropped: nothing can be done now.
+
+        `drafts`: by request, tokens guessed to follow its known ones. Those that cannot be used
+        are left out; while some are in flight there is nothing to be done (S14).
+        """
         assert len(self._in_flight) < 2, "a chunk can refer to the plan just before alone (S11)"
         roster, num_evictions = self._roster, self._kv.num_evictions
         for request in roster.expire(now):
@@ -143,10 +165,12 @@ class Scheduler:
         step = Step(self._num_steps, now, costs, self._budget, longest)
         if (suspect := self._isolation.suspect) is not None:
             self._isolation.plan(step, suspect)
-        else:
+        elif not self._drafts_in_flight:
             self._admission.take_place(step)
             self._continue_running(step)
             self._admission.admit_waiting(step)
+            if drafts:
+                give_drafts(step, self._kv, roster.running, drafts)
         step.close(
             self._kv,
             len(roster.running),
@@ -190,6 +214,7 @@ class Scheduler:
                     request.sample,
                     in_flight,
                     None,
+                    0,
                 ),
             )
             left -= 1
@@ -240,14 +265,21 @@ class Scheduler:
         updates, self._updates = self._updates, []
         plain = not (result.errors or result.prompt_logprobs or result.logprobs)
         plain = plain and self._isolation.suspect is None
-        discarded = 0
+        drafted, discarded, accepted = step.num_draft_tokens > 0, 0, 0
         new = tuple.__new__
         for index, ((request, chunk), token_id) in enumerate(
             zip(step.chunks.items(), result.token_ids, strict=False)
         ):
             known = request.token_ids
             if request.finish_reason is not None:
-                discarded += chunk.num_tokens
+                discarded += chunk.num_tokens - chunk.num_drafts
+                if index in result.errors:  # full blocks can be found though it has ended
+                    self._kv.poison(chunk.block_table)
+            elif drafted and chunk.num_drafts and token_id is not None:
+                tokens = (*result.accepted.get(index, ()), token_id)
+                gained = self._take_drafts(request, chunk, tokens, now)
+                updates += gained
+                accepted += len(gained) - 1
             elif not plain or token_id is None:
                 request.num_pending -= chunk.sample is not None
                 update = self._advance(request, chunk, result, index, now)
@@ -263,7 +295,33 @@ class Scheduler:
             else:
                 request.num_pending -= 1
                 updates.append(Update(request, token_id, self._append(request, token_id, now)))
-        return self._outcome(updates, [step.applied(now, discarded_tokens=discarded)])
+        discarded += step.num_draft_tokens - accepted
+        for later in self._in_flight:
+            later.began_s = now
+        record = step.applied(now, discarded_tokens=discarded, accepted_tokens=accepted)
+        return self._outcome(updates, [record])
+
+    def _take_drafts(
+        self, request: Request, chunk: Chunk, tokens: Sequence[int], now: float
+    ) -> list[Update]:
+        """A chunk with drafts sampled these tokens, all but the last of them drafts. Those up to
+        one that ends the request are known from here on."""
+        num_known = len(chunk.token_ids) - chunk.num_drafts
+        assert tokens[:-1] == chunk.token_ids[num_known : num_known + len(tokens) - 1]
+        stops = request.stop_token_ids
+        num_gained = next((i for i, token in enumerate(tokens, 1) if token in stops), len(tokens))
+        request.num_pending -= 1
+        request.num_computed_tokens += num_gained - 1
+        self._kv.drop_rejected(request)
+        if self._policy.charges:  # for one token it was when the plan was made
+            self._policy.charge(request, 0, num_gained - 1)
+        updates = [
+            Update(request, token, self._append(request, token, now))
+            for token in tokens[:num_gained]
+        ]
+        if not request.finished:
+            self._kv.expect(request)
+        return updates
 
     def _append(self, request: Request, token_id: int, now: float) -> FinishReason | None:
         """A sampled token is known from here on; why it ends its request, if it does."""
@@ -317,6 +375,8 @@ class Scheduler:
         dropped, self._in_flight = list(self._in_flight), deque()
         updates, self._updates = self._updates, []
         updates += self._isolation.drop(dropped, error, now)
+        for later in dropped[1:]:
+            later.began_s = now
         records = [
             step.applied(now, discarded_tokens=step.plan.num_tokens, failed=True)
             for step in dropped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ class Step:
     """Lives from its first grant until its result is applied.
 
     Attributes:
+        began_s: when the executor had nothing else to do but this step (rule S11).
         chunks: what each request is given, in the order of the plan.
         budget_left: tokens that can still be given.
         longest_chunk: most tokens for one request (rule S4).
@@ -35,13 +37,14 @@ class Step:
         swap_ins: requests that were swapped out and are admitted.
         swapped: requests whose blocks the plan copies out or in (rule P2).
         victims: who was preempted.
+        num_draft_tokens: of what was given, drafts (rule S14).
     """
 
     def __init__(
         self, number: int, time_s: float, costs: Costs | None, budget: int, longest_chunk: int
     ) -> None:
         self.number = number
-        self.time_s = time_s
+        self.time_s = self.began_s = time_s
         self.costs = costs
         self.budget = self.budget_left = budget
         self.longest_chunk = longest_chunk
@@ -54,6 +57,7 @@ class Step:
         self.swapped: list[Request] = []
         self.victims: set[Request] = set()
         self.recomputed_tokens = 0
+        self.num_draft_tokens = 0
         self.plan: StepPlan
         self.figures: dict[str, Any]
         """Of the record, what is known when the plan is closed."""
@@ -87,6 +91,17 @@ class Step:
         request.num_computed_tokens = end
         request.num_pending += samples
         return chunk
+
+    def add_drafts(self, request: Request, drafts: Sequence[int]) -> None:
+        """Lengthens what the request was given; it has the blocks (rule S14)."""
+        chunk = self.chunks[request]
+        self.chunks[request] = chunk._replace(
+            token_ids=(*chunk.token_ids, *drafts),
+            block_table=request.held.table,
+            num_drafts=len(drafts),
+        )
+        self.budget_left -= len(drafts)
+        self.num_draft_tokens += len(drafts)
 
     def take_back(self, request: Request) -> Chunk | None:
         """What the request was given in this step is given to nobody; None: it was nothing."""
@@ -128,12 +143,14 @@ class Step:
             "evictions": num_evictions,
         }
 
-    def applied(self, now: float, *, discarded_tokens: int, failed: bool = False) -> StepRecord:
-        """The record, complete."""
+    def applied(
+        self, now: float, *, discarded_tokens: int, accepted_tokens: int = 0, failed: bool = False
+    ) -> StepRecord:
+        """The record, complete. `accepted_tokens`: drafts that were."""
         return StepRecord(
             step=self.number,
             time_s=self.time_s,
-            duration_s=now - self.time_s,
+            duration_s=now - self.began_s,
             costs=self.costs,
             chunks=self.plan.chunks,
             num_tokens=self.budget - self.budget_left,
@@ -144,6 +161,8 @@ class Step:
             swapped_out_blocks=len(self.plan.copies_out),
             swapped_in_blocks=len(self.plan.copies_in),
             discarded_tokens=discarded_tokens,
+            num_draft_tokens=self.num_draft_tokens,
+            num_accepted_tokens=accepted_tokens,
             failed=failed,
             **self.figures,
         )

@@ -19,6 +19,7 @@ _FIGURES = (
     "preemptions",
     "recomputed_tokens",
     "discarded_tokens",
+    "num_accepted_tokens",
     "failed",
     "blocks_used",
     "blocks_cached",
@@ -126,7 +127,10 @@ def _refused(step: Step) -> dict[int, str]:
 
 
 def _given(planned: Planned) -> dict[int, str]:
-    return {number: f"{count} tokens from {start}" for number, start, count in planned.chunks}
+    given = {number: f"{count} tokens from {start}" for number, start, count in planned.chunks}
+    for number, count in planned.drafts.items():
+        given[number] += f", {count} of them drafts"
+    return given
 
 
 def _admitted(taken: Taken) -> dict[int, str]:

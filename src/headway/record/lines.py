@@ -115,6 +115,10 @@ class Planned(_Line, tag="plan"):
     costs: Costs | None = None
     chunks: list[tuple[int, int, int]] = []
     """Request, position of the first token, tokens."""
+    drafts: dict[int, int] = {}
+    """Request → of its tokens, drafts."""
+    proposed: dict[int, int] = {}
+    """Request → drafts that the plan was made with."""
     zero_blocks: tuple[int, ...] = ()
     copies_out: tuple[tuple[int, int], ...] = ()
     copies_in: tuple[tuple[int, int], ...] = ()
@@ -139,6 +143,7 @@ class Taken(_Record):
     preemptions: dict[str, int] = {}
     recomputed_tokens: int = 0
     discarded_tokens: int = 0
+    num_accepted_tokens: int = 0
     failed: bool = False
 
 
@@ -152,6 +157,8 @@ class Applied(_Line, tag="result"):
     """Why this plan and all after it are void."""
     errors: dict[int, str] = {}
     """Request → why it alone failed."""
+    accepted: dict[int, int] = {}
+    """Request → drafts that were, up to its end."""
     records: list[Taken] = []
     ended: list[Ended] = []
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from os import PathLike
 
+from headway.core.drafting import NO_DRAFTS
 from headway.core.plan import StepPlan
 from headway.core.request import FinishReason, Request
 from headway.core.step import StepOutcome
@@ -97,8 +98,14 @@ class Recorder:
         ended = self._ended(self._numbers[request_id], reason)
         self._write(Finished(time_s=now, ended=ended))
 
-    def planned(self, plan: StepPlan, now: float, costs: Costs | None) -> None:
-        """The scheduler made a plan, which is not run yet."""
+    def planned(
+        self,
+        plan: StepPlan,
+        now: float,
+        costs: Costs | None,
+        drafts: Mapping[str, Sequence[int]] = NO_DRAFTS,
+    ) -> None:
+        """The scheduler made a plan, which is not run yet; `costs` and `drafts` went into it."""
         numbers = self._numbers
         line = Planned(
             step=plan.step,
@@ -107,6 +114,16 @@ class Recorder:
             chunks=[
                 (numbers[chunk.request_id], chunk.start, chunk.num_tokens) for chunk in plan.chunks
             ],
+            drafts={
+                numbers[chunk.request_id]: chunk.num_drafts
+                for chunk in (plan.chunks if drafts else ())
+                if chunk.num_drafts
+            },
+            proposed={
+                numbers[name]: len(tokens)
+                for name, tokens in drafts.items()
+                if name in numbers  # it may have ended meanwhile
+            },
             zero_blocks=plan.zero_blocks,
             copies_out=plan.copies_out,
             copies_in=plan.copies_in,
@@ -138,6 +155,7 @@ class Recorder:
         if errors:
             chunks = self._in_flight[0].chunks
             by_request = {chunks[index][0]: error for index, error in errors.items()}
+        accepted = {} if step is None or failed is not None else self._accepted(outcome)
         records = [self._taken(record) for record in outcome.records]
         ended = []
         if outcome.ended:
@@ -154,6 +172,7 @@ class Recorder:
                     step=step,
                     failed=failed,
                     errors=by_request,
+                    accepted=accepted,
                     records=records,
                     ended=ended,
                 )
@@ -209,6 +228,16 @@ class Recorder:
             if self._numbers.get(request_id) == number:
                 del self._numbers[request_id]
 
+    def _accepted(self, outcome: StepOutcome) -> dict[int, int]:
+        """Of the oldest plan's drafts, how many became tokens."""
+        drafts = self._in_flight[0].drafts
+        if not drafts:
+            return {}
+        gained = Counter(
+            update.request.sequence for update in outcome.updates if update.token_id is not None
+        )
+        return {number: gained[number] - 1 for number in drafts if gained[number] > 1}
+
     def _taken(self, record: StepRecord) -> Taken:
         """Also forgets the plan."""
         numbers = self._numbers
@@ -231,5 +260,6 @@ class Recorder:
             preemptions=dict(record.preemptions),
             recomputed_tokens=record.recomputed_tokens,
             discarded_tokens=record.discarded_tokens,
+            num_accepted_tokens=record.num_accepted_tokens,
             failed=record.failed,
         )

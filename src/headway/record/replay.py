@@ -168,13 +168,23 @@ class _Replay:
             self._recorder.finished(request_id, reason, line.time_s)
 
     def _plan(self, line: Planned) -> None:
-        plan = self._scheduler.schedule(line.time_s, line.costs)
-        self._recorder.planned(plan, line.time_s, line.costs)
+        drafts = self._drafts(line.proposed)
+        plan = self._scheduler.schedule(line.time_s, line.costs, drafts)
+        self._recorder.planned(plan, line.time_s, line.costs, drafts)
         if plan.to_run:
             self._in_flight.append(plan)
             if not line.to_run:
                 # The recording has no result for it, and no two are to be in flight for one.
-                self._apply_up_to(plan.step, line.time_s, {})
+                self._apply_up_to(plan.step, line.time_s, {}, {})
+
+    def _drafts(self, proposed: Mapping[int, int]) -> dict[str, list[int]]:
+        """As many as there were, all of them right: the result says how many are accepted."""
+        drafts = {}
+        for number, count in proposed.items():
+            if (request := self._requests.get(str(number))) is not None:
+                tokens, first = self._tokens[request.request_id], len(request.token_ids)
+                drafts[request.request_id] = [tokens[first + i] for i in range(count)]
+        return drafts
 
     def _collect(self, line: Applied) -> None:
         if line.failed is not None and self._in_flight:
@@ -183,13 +193,15 @@ class _Replay:
             outcome = self._scheduler.fail(line.failed, line.time_s)
             self._note(outcome, line.time_s, step=step, failed=line.failed)
         elif line.step is not None:
-            self._apply_up_to(line.step, line.time_s, line.errors)
+            self._apply_up_to(line.step, line.time_s, line.errors, line.accepted)
         self._note(self._scheduler.flush(), line.time_s)
 
-    def _apply_up_to(self, step: int, now: float, errors: Mapping[int, str]) -> None:
+    def _apply_up_to(
+        self, step: int, now: float, errors: Mapping[int, str], accepted: Mapping[int, int]
+    ) -> None:
         while self._in_flight and self._in_flight[0].step <= step:
             plan = self._in_flight.popleft()
-            result = self._result(plan, errors)
+            result = self._result(plan, errors, accepted)
             outcome = self._scheduler.apply(result, now)
             self._note(outcome, now, step=plan.step, errors=result.errors)
 
@@ -198,16 +210,20 @@ class _Replay:
         for record in outcome.ended:
             del self._tokens[record.request_id], self._requests[record.request_id]
 
-    def _result(self, plan: StepPlan, errors: Mapping[int, str]) -> StepResult:
+    def _result(
+        self, plan: StepPlan, errors: Mapping[int, str], accepted: Mapping[int, int]
+    ) -> StepResult:
         numbers = [int(chunk.request_id) for chunk in plan.chunks]
         failed = {index: errors[number] for index, number in enumerate(numbers) if number in errors}
+        sampled = [
+            () if index in failed else self._sampled(chunk, accepted.get(numbers[index], 0))
+            for index, chunk in enumerate(plan.chunks)
+        ]
         return StepResult(
             plan.step,
-            tuple(
-                None if chunk.sample is None or index in failed else self._token(chunk)
-                for index, chunk in enumerate(plan.chunks)
-            ),
-            failed,
+            tuple(tokens[-1] if tokens else None for tokens in sampled),
+            accepted={i: tokens[:-1] for i, tokens in enumerate(sampled) if len(tokens) > 1},
+            errors=failed,
             prompt_logprobs={
                 index: _rows(chunk)
                 for index, chunk in enumerate(plan.chunks)
@@ -215,10 +231,17 @@ class _Replay:
             },
         )
 
-    def _token(self, chunk: Chunk) -> int:
-        """What it samples; anything where the request has ended and this is discarded."""
+    def _sampled(self, chunk: Chunk, num_accepted: int) -> tuple[int, ...]:
+        """The drafts that are accepted and the token after; anything where the request has ended
+        and this is discarded."""
+        if chunk.sample is None:
+            return ()
         tokens = self._tokens.get(chunk.request_id)
-        return 0 if tokens is None else tokens[chunk.end]
+        if tokens is None:
+            return (0,)
+        first = chunk.end - chunk.num_drafts
+        last = first + min(num_accepted, chunk.num_drafts)
+        return tuple(tokens[position] for position in range(first, last + 1))
 
 
 def _tokens_of(block_hash: str, block_size: int) -> array[int]:

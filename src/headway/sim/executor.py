@@ -77,11 +77,13 @@ class SimulatedExecutor:
         # As in a model that goes layer by layer: all of the batch is written, then read.
         for chunk in plan.chunks:
             self._write(chunk)
-        token_ids = tuple(self._sample(chunk) for chunk in plan.chunks)
+        sampled = [self._samples(chunk) for chunk in plan.chunks]
+        token_ids = tuple(tokens[-1] if tokens else None for tokens in sampled)
+        accepted = {i: tokens[:-1] for i, tokens in enumerate(sampled) if len(tokens) > 1}
         self._sampled = {
-            chunk.request_id: token
-            for chunk, token in zip(plan.chunks, token_ids, strict=True)
-            if token is not None
+            chunk.request_id: tokens[-1]
+            for chunk, tokens in zip(plan.chunks, sampled, strict=True)
+            if tokens
         }
         logprobs = {
             index: _certain(token)
@@ -93,7 +95,13 @@ class SimulatedExecutor:
             for index, chunk in enumerate(plan.chunks)
             if chunk.prompt_rows is not None
         }
-        result = StepResult(plan.step, token_ids, {}, logprobs, prompt_logprobs)
+        result = StepResult(
+            plan.step,
+            token_ids,
+            accepted=accepted,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+        )
         return result, self._cost(plan)
 
     def collect(self, handle: tuple[StepResult, float]) -> StepResult:
@@ -132,13 +140,19 @@ class SimulatedExecutor:
             state = _next_state(state, token)
             self._slots[self._slot(chunk, position)] = (token, state)
 
-    def _sample(self, chunk: Chunk) -> int | None:
+    def _samples(self, chunk: Chunk) -> tuple[int, ...]:
+        """The drafts that are equal to what is sampled in their place, and the sample after."""
         if chunk.sample is None:
-            return None
+            return ()
         if self._verify:
             self._check_context(chunk)
-        _, state = self._slots[self._slot(chunk, chunk.end - 1)]
-        return _token(state, self._vocab_size, chunk.sample.suppressed)
+        tokens = list[int]()
+        for position in range(chunk.end - chunk.num_drafts, chunk.end + 1):
+            _, state = self._slots[self._slot(chunk, position - 1)]
+            tokens.append(_token(state, self._vocab_size, chunk.sample.suppressed))
+            if position < chunk.end and tokens[-1] != chunk.token_ids[position - chunk.end]:
+                break
+        return tuple(tokens)
 
     def _prompt_logprobs(self, chunk: Chunk, asked: PromptRows) -> tuple[TokenLogprobs, ...]:
         end = asked.first + len(asked.token_ids)

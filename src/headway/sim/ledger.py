@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from headway.core.plan import StepPlan
+from headway.core.plan import Chunk, StepPlan
 from headway.core.request import FinishReason, Request
 from headway.core.step import StepOutcome, Update
 from headway.metrics import RequestRecord, StepRecord
 from headway.sim.executor import expected_tokens
-from headway.sim.situations import Setup
+from headway.sim.situations import Setup, guess
 
 __all__ = ["Case", "Ledger"]
 
@@ -26,6 +28,8 @@ class Case:
     """Its output, had it been alone and nothing gone wrong."""
     expected_rows: list[int]
     """Prompt tokens whose log-probabilities it asks for."""
+    foretold: list[int]
+    """The same and more, had nothing ended it: what drafts are made of."""
     output: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     reason: FinishReason | None = None
@@ -47,7 +51,10 @@ class Ledger:
         self.live: dict[str, Case] = {}
         self._again: dict[int, int] = {}
         """Step → tokens of its plan that had been computed before."""
+        self._drafted: dict[int, list[Chunk]] = {}
+        """Step → its chunks with drafts."""
         self._tokens_given = self._tokens_again = self._num_preempted = self._num_evicted = 0
+        self._num_rejected = 0
 
     def accept(self, request: Request) -> None:
         prompt, params = list(request.token_ids), request.params
@@ -56,7 +63,11 @@ class Ledger:
             prompt, most, self._setup.vocab_size, request.stop_token_ids, params.min_tokens
         )
         rows = [] if params.prompt_logprobs is None else prompt[1:]
-        case = Case(request, prompt, expected, rows)
+        foretold = []
+        if self._setup.num_drafts:
+            most += self._setup.num_drafts
+            foretold = expected_tokens(prompt, most, self._setup.vocab_size)
+        case = Case(request, prompt, expected, rows, foretold)
         self.cases[request.request_id] = self.live[request.request_id] = case
 
     def unfinished(self) -> list[Request]:
@@ -75,16 +86,53 @@ class Ledger:
             request, num_prompt = case.request, len(case.prompt)
             last = max(num_prompt, request.max_total_tokens - 1)
             assert chunk.start < chunk.end <= last, "I6: nothing to compute, or past the end"
-            again += max(0, min(chunk.end, request.num_computed_once) - chunk.start)
+            end = chunk.end - chunk.num_drafts
+            again += max(0, min(end, request.num_computed_once) - chunk.start)
         self._again[plan.step] = again
+        self._drafted[plan.step] = [chunk for chunk in plan.chunks if chunk.num_drafts]
+
+    def proposals(self) -> dict[str, list[int]]:
+        """Drafts, some of them right, for every request: those too that may not have any."""
+        if not self._setup.num_drafts:
+            return {}
+        return {
+            name: guess(
+                case.foretold[len(case.output) :],
+                self._setup.num_drafts,
+                (case.request.sequence, len(case.output), case.request.num_preemptions),
+            )
+            for name, case in self.live.items()
+        }
 
     def enter(self, outcome: StepOutcome) -> None:
+        self._enter_drafts(outcome)
         for update in outcome.updates:
             self._enter_update(update)
         for ended in outcome.ended:
             self._enter_end(ended)
         for record in outcome.records:
             self._enter_step(record)
+
+    def _enter_drafts(self, outcome: StepOutcome) -> None:
+        """Drafts were accepted as far as they are right, and up to the end of their request."""
+        gained = Counter(u.request.request_id for u in outcome.updates if u.token_id is not None)
+        for record in outcome.records:
+            num_drafts = num_accepted = 0
+            for chunk in self._drafted.pop(record.step):
+                num_drafts += chunk.num_drafts
+                if record.failed or not (num_gained := gained[chunk.request_id]):
+                    continue
+                case = self.cases[chunk.request_id]
+                to_come = case.foretold[len(case.output) :]
+                pairs = zip(chunk.token_ids[-chunk.num_drafts :], to_come, strict=False)
+                num_right = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+                due = case.expected[len(case.output) :][: num_right + 1]
+                assert num_gained == len(due), "I19: too many drafts accepted, or too few"
+                num_accepted += num_gained - 1
+            assert record.num_draft_tokens == num_drafts, "I14: drafts"
+            assert record.num_accepted_tokens == num_accepted, "I14: drafts accepted"
+            assert record.discarded_tokens >= num_drafts - num_accepted, "I14: drafts rejected"
+            self._num_rejected += num_drafts - num_accepted
 
     def _enter_update(self, update: Update) -> None:
         case = self.cases[update.request.request_id]
@@ -142,4 +190,5 @@ class Ledger:
         assert self._num_preempted == num_preempted, "I14: preemptions"
         if not self._setup.caching:
             once = sum(max(r.num_computed_once, r.num_computed_tokens) for r in requests)
-            assert self._tokens_given - self._tokens_again == once, "I14: tokens computed again"
+            given = self._tokens_given - self._num_rejected
+            assert given - self._tokens_again == once, "I14: tokens computed again"

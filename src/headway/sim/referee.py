@@ -1,17 +1,17 @@
 """Who may go first and who must give way, told from outside (docs/invariants.md).
 
 Before and after every plan the referee looks at where each request is, and says whether the
-rules S3, S6 to S9, S12, S13, P1 and P4 allow what changed. It shares no code with the scheduler.
+rules S3, S6 to S9, S12 to S14, P1 and P4 allow what changed. It shares no code with the scheduler.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headway.core.kv_cache import KVCacheManager
-from headway.core.plan import StepPlan
+from headway.core.plan import Chunk, StepPlan
 from headway.core.request import Request, RequestState
 from headway.sim.situations import Setup
 
@@ -45,8 +45,12 @@ class Referee:
         self._reserved: set[Request] = set()
         self._preempted: dict[Request, int] = {}
         self._skips: Counter[Request] = Counter()
+        self._drafts: Mapping[str, Sequence[int]] = {}
+        self._for_drafts: Counter[Request] = Counter()
+        """Blocks that the plan takes for drafts."""
 
-    def before(self, live: Sequence[Request]) -> None:
+    def before(self, live: Sequence[Request], drafts: Mapping[str, Sequence[int]]) -> None:
+        self._drafts = drafts
         running = {r for r in live if r.state is RequestState.RUNNING}
         self._running = [r for r in self._running if r in running]
         assert len(self._running) == len(running)
@@ -54,9 +58,14 @@ class Referee:
         self._reserved = {r for r in running if r.held.reserved}
         self._preempted = {r: r.num_memory_preemptions for r in live}
 
-    def after(self, plan: StepPlan, now: float) -> None:
+    def after(self, plan: StepPlan, now: float, *, guessing: bool) -> None:
+        """`guessing`: drafts are in flight."""
         change = self._look(plan)
-        if not any(r.isolated_until for r in self._preempted):  # a failed step: rule A3 decides
+        self._check_drafts(plan)
+        if guessing:
+            done = plan.to_run or change.admitted or change.for_memory or change.for_priority
+            assert not done, "I19: planned while drafts are in flight"
+        elif not any(r.isolated_until for r in self._preempted):  # a failed step: rule A3 decides
             self._check_victims(change)
             if change.for_priority:
                 self._check_priority(change)
@@ -64,6 +73,7 @@ class Referee:
                 self._check_room(change)
                 self._check_order(change, now)
             self._check_idle(plan, change, now)
+            self._check_left_for_drafts(plan)
         for request in self._preempted:
             assert request.num_memory_preemptions <= self._setup.max_preemptions, "I12: too often"
 
@@ -210,7 +220,7 @@ class Referee:
     def _check_idle(self, plan: StepPlan, change: _Change, now: float) -> None:
         """Rule S8: who has a slot, tokens and blocks is not kept waiting."""
         setup = self._setup
-        left = setup.budget - plan.num_tokens
+        left = setup.budget - plan.num_tokens + sum(chunk.num_drafts for chunk in plan.chunks)
         full = len(self._running) >= setup.width or not left
         if setup.caching or full or change.num_for_memory or not change.passed:
             return
@@ -235,11 +245,72 @@ class Referee:
             end = request.num_computed_tokens + min(chunk, left, setup.threshold or left)
         return self._blocks(end) <= spare
 
+    # ------------------------------------------------------------------------- drafts
+
+    def _check_drafts(self, plan: StepPlan) -> None:
+        """Rule S14: of what was proposed, for whom it may be, in blocks that nobody lacks."""
+        self._for_drafts.clear()
+        for chunk in plan.chunks:
+            if not chunk.num_drafts:
+                continue
+            request = self._of(chunk)
+            assert self._may_have_drafts(request, chunk), "I19: drafts where none may be"
+            given = chunk.token_ids[-chunk.num_drafts :]
+            assert given == (*self._drafts[chunk.request_id][: len(given)],), "I19: other drafts"
+            assert chunk.end - chunk.num_drafts == len(request.token_ids), "I19: drafts elsewhere"
+            assert len(chunk.block_table) <= self._blocks(chunk.end), "I19: more than it needs"
+            num_blocks = self._blocks(chunk.end) - self._blocks(len(request.token_ids))
+            if num_blocks:
+                self._for_drafts[request] = num_blocks
+        if self._for_drafts:
+            past = any(len(r.held.blocks) > self._promised(r) for r in self._for_drafts)
+            least = self._kv.watermark_blocks if past else 0
+            assert self._uncounted() >= least, "I19: drafts in blocks that others count on"
+
+    def _check_left_for_drafts(self, plan: StepPlan) -> None:
+        """Rule S14: nothing that could be used for drafts is left."""
+        if plan.num_tokens == self._setup.budget:
+            return
+        spare = self._uncounted()
+        for chunk in plan.chunks:
+            request = self._of(chunk)
+            left = min(
+                len(self._drafts.get(chunk.request_id, ())) - chunk.num_drafts,
+                request.max_total_tokens - 1 - chunk.end,
+            )
+            if left <= 0 or not self._may_have_drafts(request, chunk):
+                continue
+            assert chunk.end == request.held.num_slots, "I19: there was room for a draft"
+            own = self._promised(request) > len(request.held.blocks)
+            least = 0 if own else self._kv.watermark_blocks + 1
+            assert spare < least, "I19: there was a block for a draft"
+
+    def _may_have_drafts(self, request: Request, chunk: Chunk) -> bool:
+        """It samples, its tokens are drawn alike, and it wants to know nothing else of them."""
+        params = request.params
+        alike = not params.min_tokens and params.logprobs is None
+        samples = chunk.sample is not None and not chunk.follows_in_flight
+        return samples and chunk.prompt_rows is None and alike
+
+    def _of(self, chunk: Chunk) -> Request:
+        return next(r for r in self._running if r.request_id == chunk.request_id)
+
+    def _promised(self, request: Request) -> int:
+        """Blocks for its known tokens and the one in flight, or, reserved, for all."""
+        wanted, by_now = request.num_wanted_tokens, request.num_tokens_to_compute
+        return self._blocks(wanted if request.held.reserved else by_now)
+
+    def _uncounted(self) -> int:
+        """Blocks that nobody holds, and no running request has coming, reserved for it or not."""
+        free = self._kv.num_blocks - self._kv.num_used
+        return free - sum(max(0, self._promised(r) - len(r.held.blocks)) for r in self._running)
+
     def _spare(self, *, in_flight: bool) -> int:
         """Blocks that nobody holds and that no running request has coming for its known tokens,
-        and for those `in_flight`."""
+        and for those `in_flight`; had there been no drafts in this plan."""
         coming = sum(self._coming(request, in_flight) for request in self._running)
-        return self._kv.num_blocks - self._kv.num_used - coming
+        free = self._kv.num_blocks - self._kv.num_used + self._for_drafts.total()
+        return free - coming
 
     def _coming(self, request: Request, in_flight: bool) -> int:
         if request.held.reserved:
@@ -248,7 +319,8 @@ class Referee:
             end = request.num_tokens_to_compute if in_flight else len(request.token_ids)
         else:
             return 0
-        return max(0, self._blocks(end) - len(request.held.blocks))
+        num_held = len(request.held.blocks) - self._for_drafts[request]
+        return max(0, self._blocks(end) - num_held)
 
     def _blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self._setup.block_size)

@@ -15,7 +15,7 @@ from headway.core.preemption import Mode
 from headway.core.scheduler import Scheduler
 from headway.metrics import Costs
 
-__all__ = ["Arrival", "Setup", "compose", "random_arrival", "random_setup"]
+__all__ = ["Arrival", "Setup", "compose", "guess", "random_arrival", "random_setup"]
 
 _VOCAB = 40
 _PREFIXES = [[(7 * i + 3 * k) % _VOCAB for i in range(40)] for k in range(3)]
@@ -61,6 +61,8 @@ class Setup:
     """Most plans in flight."""
     fault_rate: float = 0.0
     """Share of the steps that fail, and of the results that hold NaN logits."""
+    num_drafts: int = 0
+    """Most drafts that are proposed for a request; 0: none ever are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,17 @@ def random_setup(random: Random) -> Setup:
         costs=random.choice(_COSTS),
         depth=random.randint(1, 2),
         fault_rate=random.choice([0.0, 0.0, 0.0, 0.03, 0.3]),
+        num_drafts=random.choice([0, 0, 2, 9]),
     )
+
+
+def guess(right: Sequence[int], most: int, salt: tuple[int, ...]) -> list[int]:
+    """Drafts where the tokens to come are the `right` ones: none, or up to `most`, all of them
+    right, or the first few, or none. The same for the same `salt`."""
+    number = hash(salt)
+    count, number = number % (most + 1), number // 64
+    num_right = number % (2 * count + 1)  # more often than not all
+    return [token if i < num_right else token + 1 for i, token in enumerate(right[:count])]
 
 
 def random_arrival(random: Random, setup: Setup, chats: Sequence[Sequence[int]] = ()) -> Arrival:

@@ -90,8 +90,9 @@ class Trial:
 
     def plan(self, *, fails: bool = False) -> StepPlan:
         """Makes the next plan and submits it. `fails`: it will, and those after it with it."""
-        self._referee.before(self.ledger.unfinished())
-        plan = self._scheduler.schedule(self._clock.now(), self.setup.costs)
+        drafts = self.ledger.proposals()
+        self._referee.before(self.ledger.unfinished(), drafts)
+        plan = self._scheduler.schedule(self._clock.now(), self.setup.costs, drafts)
         self.num_steps += plan.to_run
         if self.plans is not None:
             self.plans.append(plan)
@@ -122,6 +123,7 @@ class Trial:
             if nan:
                 result = self._with_nan(plan, result)
             outcome = self._scheduler.apply(result, self._clock.now())
+            self._check_drafted(plan)
         self.ledger.enter(outcome)
         self._check()
 
@@ -166,7 +168,7 @@ class Trial:
         assert max(len(plan.chunks), scheduler.num_running) <= setup.width, "I4: too wide"
         num_live = scheduler.num_running + scheduler.num_waiting
         if setup.threshold and num_live > 1:
-            longest = max((chunk.num_tokens for chunk in plan.chunks), default=0)
+            longest = max((chunk.num_tokens - chunk.num_drafts for chunk in plan.chunks), default=0)
             assert longest <= setup.threshold, "I4: a chunk above the threshold"
         if not self.in_flight:
             assert plan.to_run == (num_live > 0), "I7: there is work, and nothing is done"
@@ -177,8 +179,23 @@ class Trial:
         for request in self.ledger.unfinished():
             if request.queue_timeout_s is not None and request.first_scheduled_s is None:
                 assert now < request.arrival_s + request.queue_timeout_s, "I15: no timeout"
-        self._referee.after(plan, now)
+        self._referee.after(plan, now, guessing=self._guessing)
         self.ledger.plan(plan)
+
+    @property
+    def _guessing(self) -> bool:
+        """Drafts are in flight."""
+        return any(chunk.num_drafts for plan, _ in self.in_flight for chunk in plan.chunks)
+
+    def _check_drafted(self, plan: StepPlan) -> None:
+        """What is left of drafts once they were checked: what was accepted (I19)."""
+        for chunk in plan.chunks:
+            request = self.ledger.cases[chunk.request_id].request
+            if chunk.num_drafts and request.held is not None:
+                num_computed = request.num_computed_tokens
+                assert num_computed + 1 == len(request.token_ids), "I19: rejected, and counted"
+                num_blocks = -(-num_computed // self.setup.block_size)
+                assert len(request.held.blocks) == num_blocks, "I19: blocks of rejected drafts"
 
     def _check_readers(self, plan: StepPlan) -> None:
         """What a chunk reads, and what a request that gave way would find now (I10, I17)."""
@@ -217,7 +234,8 @@ class Trial:
                     blocks.difference_update(other.held.blocks)
             self._dirty |= blocks
         tokens = (*result.token_ids[:index], None, *result.token_ids[index + 1 :])
-        return replace(result, token_ids=tokens, errors={index: "NaN logits"})
+        accepted = {i: drafts for i, drafts in result.accepted.items() if i != index}
+        return replace(result, token_ids=tokens, accepted=accepted, errors={index: "NaN logits"})
 
     def _is_full_for(self, new: list[Request]) -> bool:
         """Whether a limit of the queue is too small for them now (rule A1)."""

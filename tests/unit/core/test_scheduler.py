@@ -296,6 +296,20 @@ def test_a3_a_row_that_fails_ends_alone_and_its_blocks_are_zeroed_before_reuse()
     assert d.output("next") == d.expected("next")
 
 
+def test_a3_blocks_of_a_row_that_fails_after_its_request_was_aborted_are_not_found() -> None:
+    d = Driver(num_blocks=8)
+    d.add("gone", 8, max_tokens=9)
+    d.plan()
+    d.abort("gone")
+    d.collect(errors={0: "NaN logits"})
+    d.add("next", d.prompts["gone"], max_tokens=2)
+    plan = d.step()
+    assert d.records[-1].batch[-1].hit_tokens == 0
+    assert plan.zero_blocks
+    d.run()
+    assert d.output("next") == d.expected("next")
+
+
 def test_a3_after_a_failed_step_its_requests_run_one_at_a_time_until_past_where_they_stood() -> (
     None
 ):

@@ -12,7 +12,7 @@ from headway.core.policies import POLICIES
 from headway.core.request import FinishReason
 from headway.errors import InvalidConfig
 from headway.record.compare import first_difference, run_replay, steps
-from headway.record.lines import Added, Applied, Finished, Recording
+from headway.record.lines import Added, Applied, Finished, Planned, Recording
 from headway.record.replay import replay
 from headway.sim.executor import expected_tokens
 from recorded import COSTS, VOCAB, RecordedDriver, RecordedEngine
@@ -78,10 +78,7 @@ def test_a_replay_gives_the_same_plans(tmp_path: Path, policy: str, mode: str) -
     assert hits["salted0"] == 0
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-@pytest.mark.parametrize("seed", range(6))
-def test_two_plans_in_flight_replay_too(tmp_path: Path, policy: str, seed: int) -> None:
-    path = tmp_path / "recording"
+def crowd(path: Path, policy: str, seed: int) -> RecordedDriver:
     driver = RecordedDriver(
         num_blocks=20,
         block_size=2 + 2 * (seed % 2),
@@ -99,12 +96,63 @@ def test_two_plans_in_flight_replay_too(tmp_path: Path, policy: str, seed: int) 
         max_reqs=12,
     )
     driver.record_to(path)
+    return driver
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("seed", range(6))
+def test_two_plans_in_flight_replay_too(tmp_path: Path, policy: str, seed: int) -> None:
+    path = tmp_path / "recording"
+    driver = crowd(path, policy, seed)
     driver.play(seed, 400)
     driver.close()
     assert answer(path) == (0, f"identical, {len(driver.records)} steps\n")
     assert len(driver.records) > 100
     assert {record.finish_reason for record in driver.ended} >= {"stop", "length", "abort"}
     assert any(record.failed for record in driver.records)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("seed", range(3))
+def test_s14_drafts_replay_too_as_many_are_accepted(tmp_path: Path, policy: str, seed: int) -> None:
+    path = tmp_path / "recording"
+    driver = crowd(path, policy, seed)
+    driver.play(seed, 400, drafting=True)
+    driver.close()
+    assert answer(path) == (0, f"identical, {len(driver.records)} steps\n")
+    num_drafts = sum(record.num_draft_tokens for record in driver.records)
+    num_accepted = sum(record.num_accepted_tokens for record in driver.records)
+    assert num_drafts > num_accepted > 20
+
+
+def test_s14_a_replay_with_a_smaller_budget_has_fewer_drafts(tmp_path: Path) -> None:
+    path = tmp_path / "recording"
+    driver = crowd(path, "fcfs", 0)
+    driver.play(0, 400, drafting=True)
+    driver.close()
+    counts = []
+    for overrides in ({}, {"max_num_batched_tokens": 5}):
+        planned = [line for line in replay(Recording(path), overrides) if isinstance(line, Planned)]
+        counts.append(sum(sum(line.drafts.values()) for line in planned))
+    assert counts[0] == sum(record.num_draft_tokens for record in driver.records)
+    assert any(record.failed and record.num_draft_tokens for record in driver.records)
+    assert 0 < counts[1] < counts[0]
+    assert answer(path, settings=["max_num_batched_tokens=5"])[0] == 1
+
+
+def test_s14_a_difference_in_drafts_is_told(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path, guesses in (first, [1, 2]), (second, [1]):
+        driver = RecordedDriver()
+        driver.record_to(path)
+        driver.recorder.added([driver.add("r", [5, 6, 7], max_tokens=9)], 0.0)
+        driver.step()
+        driver.step({"r": guesses})
+        driver.run()
+        driver.close()
+    status, text = answer(first, second, diff=True)
+    assert status == 1
+    assert "request 1 (r): 3 tokens from 3, 2 of them drafts | 2 tokens from 3, 1 of them" in text
 
 
 def test_without_the_hashes_of_outputs_hits_on_them_are_lost(tmp_path: Path) -> None:
