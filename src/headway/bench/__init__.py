@@ -1,1 +1,1 @@
-"""Measurements: of the scheduler alone, for one."""
+"""What things cost: the scheduler, an engine without a server, any server under a load."""

@@ -19,9 +19,21 @@ __all__ = [
     "add_model_argument",
     "add_sampling_options",
     "cache_dir",
+    "count",
     "engine_options",
     "sampling_options",
 ]
+
+
+def count(text: str) -> int:
+    """An option's value that counts something."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+count.__name__ = "number from 1"  # argparse shows it: "invalid number from 1 value: …"
 
 _PREFIX = "sampling_"
 """Of the sampling options' names in a namespace: `seed` is one of the engine's too."""
@@ -118,13 +130,14 @@ def add_engine_options(
         group = groups.setdefault(title, parser.add_argument_group(title))
         settings: dict[str, Any] = {"default": item.default}
         shown = "" if item.default is None else f" (default: {item.default})"
-        if isinstance(item.default, bool):
+        kind = str(item.type).split(" ", maxsplit=1)[0]
+        if kind == "bool":
             settings["action"] = argparse.BooleanOptionalAction
-            shown = f" (default: {'on' if item.default else 'off'})"
+            if item.default is not None:
+                shown = f" (default: {'on' if item.default else 'off'})"
         elif item.metadata["choices"]:
             settings["choices"] = item.metadata["choices"]
         else:
-            kind = str(item.type).split(" ", maxsplit=1)[0]
             settings["type"] = {"int": int, "float": float, "str": str}[kind]
             settings["metavar"] = "N" if kind in ("int", "float") else item.name.upper()
         settings["help"] = (item.metadata["help"] + shown).replace("%", "%%")

@@ -6,7 +6,13 @@ import argparse
 from typing import Any
 
 from headway import __version__
-from headway.cli.options import add_engine_options, add_model_argument, add_sampling_options
+from headway.cli.bench.parser import add_bench
+from headway.cli.options import (
+    add_engine_options,
+    add_model_argument,
+    add_sampling_options,
+    count,
+)
 from headway.models.sources import DEFAULT_MODEL
 
 __all__ = ["build_parser"]
@@ -58,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_models(commands)
     _add_inspect(commands)
     _add_replay(commands)
-    _add_bench(commands)
+    add_bench(_command(commands, "bench", "measure what things cost, and what users would see"))
     _add_soak(commands)
     return parser
 
@@ -162,25 +168,10 @@ def _add_replay(commands: Any) -> None:
     )
 
 
-def _add_bench(commands: Any) -> None:
-    bench = _command(commands, "bench", "measure what things cost on this machine")
-    what = bench.add_subparsers(title="what", metavar="WHAT", required=True)
-    scheduler = what.add_parser(
-        "scheduler",
-        help="a step by running requests, and a prompt of 32,768 tokens",
-        description="What scheduling costs: schedule() and apply() by running requests, with "
-        "prefix caching on and records kept, and a prompt of 32,768 tokens.",
-    )
-    scheduler.add_argument(
-        "--rounds", type=_count, default=50, metavar="N", help="of each figure (%(default)s)"
-    )
-    scheduler.add_argument("--output-json", metavar="FILE", help="write the figures there too")
-
-
 def _add_soak(commands: Any) -> None:
     soak = _command(commands, "soak", "put the scheduler under random work and check it")
     soak.add_argument(
-        "--steps", type=_count, default=200_000, metavar="N", help="steps at least (%(default)s)"
+        "--steps", type=count, default=200_000, metavar="N", help="steps at least (%(default)s)"
     )
     soak.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the first trial (%(default)s)"
@@ -188,16 +179,6 @@ def _add_soak(commands: Any) -> None:
     soak.add_argument(
         "--max-seconds", type=float, metavar="S", help="end after that long; default: never"
     )
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-_count.__name__ = "number from 1"  # argparse shows it: "invalid number from 1 value: …"
 
 
 def _add_source_options(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.config import DTYPE_BYTES, EngineArgs, ModelLimits, resolve
+from headway.config import DTYPE_BYTES, EngineArgs, ModelLimits, kv_token_bytes, resolve
 from headway.errors import HeadwayError, InvalidConfig, ModelError
 from headway.models.directory import holds_safetensors, open_directory
 from headway.models.gguf import GGUFFile
@@ -150,6 +150,8 @@ def _fit(model: ModelFile, args: EngineArgs, available_bytes: int) -> Fit:
         num_parameters=model.num_parameters,
         kv_elements_per_token=spec.kv_elements_per_token,
         available_bytes=available_bytes,
+        kv_vectors_per_token=spec.kv_elements_per_token // spec.head_dim,
+        kernels="any",  # whether they are built here is for the engine to say
     )
     tokens, problem = None, None
     try:
@@ -158,7 +160,7 @@ def _fit(model: ModelFile, args: EngineArgs, available_bytes: int) -> Fit:
     except InvalidConfig as error:
         problem = str(error)
     item_bytes = DTYPE_BYTES[args.dtype]
-    per_token = spec.kv_elements_per_token * item_bytes
+    per_token = kv_token_bytes(limits, args.dtype)
     return Fit(
         dtype=args.dtype,
         weight_bytes=model.num_parameters * item_bytes,

@@ -1,4 +1,4 @@
-"""`headway bench`: what things cost on this machine."""
+"""`headway bench scheduler`: what scheduling costs on this machine."""
 
 from __future__ import annotations
 

@@ -1,0 +1,67 @@
+"""Prompts as text, of an exact length by the server's own tokenizer, whatever that is.
+
+The words below are a single token each, with the space before them, in the vocabularies of all
+families that are served today. What else there is to a prompt (a chat's template, a mark for the
+beginning) has the same length in all; two questions to the server tell how long it is, and
+whether each word is a token there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headway.bench.openai import Target
+from headway.errors import HeadwayError, InvalidConfig
+
+__all__ = ["WORDS", "cut_to", "measure_frame", "text_prompt"]
+
+_TEXT = """
+the of and to in is for that was on with as it by at from be are this an or not have were which
+but his had they their has one all we more been who its would when there so what can about if
+out up into other time new some than only could these two may then do first any now such like
+our over me after even also made many did must before back see through way where get much go
+well your know should down work year because come people just say each those how good long make
+world still own life day never under last might great old off both since against right came
+another take few use house used found part place again small around home without three second
+water city between left number set next group night side
+"""
+
+WORDS = tuple(_TEXT.split())
+
+_OPENING = "Text:"
+"""Goes before all words, so that each has its space."""
+
+
+def text_prompt(token_ids: Sequence[int]) -> str:
+    """Made of words by their number in `WORDS`."""
+    return _OPENING + "".join(" " + WORDS[token] for token in token_ids)
+
+
+async def measure_frame(target: Target) -> int:
+    """Tokens of a prompt that are none of its words.
+
+    Raises HeadwayError where the server does not count tokens, and OSError.
+    """
+    every = range(len(WORDS))
+    frame = await target.prompt_tokens(text_prompt(every[:1])) - 1
+    words = await target.prompt_tokens(text_prompt(every)) - frame
+    if words != len(WORDS):
+        raise HeadwayError(
+            f"the server makes {words} tokens of {len(WORDS)} common words: prompts of text cannot "
+            "be given an exact length there; --prompts tokens can, with --backend openai"
+        )
+    return frame
+
+
+def cut_to(token_ids: Sequence[int], frame: int) -> Sequence[int]:
+    """So many words that the whole prompt has as many tokens as there are `token_ids`.
+
+    Raises InvalidConfig where the frame alone is longer.
+    """
+    if len(token_ids) <= frame:
+        raise InvalidConfig(
+            "random_input_len",
+            f"a prompt of {len(token_ids)} tokens is too short: {frame} are the server's own "
+            "(its chat template), and there must be one more",
+        )
+    return token_ids[: len(token_ids) - frame]

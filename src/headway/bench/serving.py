@@ -1,0 +1,188 @@
+"""`headway bench serve`: load for any server with OpenAI's API, and what its users would see.
+
+A process of its own, that needs no PyTorch: it must take as little as it can of the machine that
+it may share with the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from tqdm import tqdm
+
+from headway.bench.figures import Wanted, details, figures
+from headway.bench.http import HttpClient
+from headway.bench.load import Outcome, Run, run_load
+from headway.bench.openai import Api, ApiKind, Target, first_model
+from headway.bench.prompts import WORDS, cut_to, measure_frame, text_prompt
+from headway.errors import HeadwayError
+from headway.workload import WorkItem, Workload
+
+__all__ = ["Load", "Measured", "Server", "measure_server"]
+
+_ASK_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where and how to ask."""
+
+    base_url: str
+    kind: ApiKind
+    endpoint: str
+    model: str | None = None
+    """None: the first that the server lists."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    insecure: bool = False
+    """Take any TLS certificate."""
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    ready_check_timeout_s: float = 0.0
+    """Wait so long at most for the server to answer; 0: it must at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What to send, and what to report of it."""
+
+    workload: Workload
+    seeds: tuple[int, ...]
+    """The workload is sent once with each, one after the other."""
+    text: bool
+    """Prompts are text and not token ids."""
+    max_concurrency: int | None = None
+    num_warmups: int = 0
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of it."""
+
+    model: str
+    result: dict[str, Any]
+    """`figures` of all, with `classes`, those of each, where there are several, and
+    `frame_tokens`, those of each prompt that are the server's own (a chat's template)."""
+    details: dict[str, Any]
+
+
+def measure_server(
+    server: Server, load: Load, *, say: Callable[[str], None], progress: bool = False
+) -> Measured:
+    """Sends the load and measures.
+
+    Raises InvalidConfig for an option, HeadwayError where the server cannot be reached, a warm-up
+    fails or all requests do.
+    """
+    return asyncio.run(measure(server, load, say=say, progress=progress))
+
+
+async def measure(
+    server: Server, load: Load, *, say: Callable[[str], None], progress: bool = False
+) -> Measured:
+    """The same in the caller's event loop, whose clock it goes by."""
+    client = HttpClient(server.base_url, headers=server.headers, insecure=server.insecure)
+    try:
+        model = await _model(client, server)
+        target = Target(client, Api(server.kind, server.endpoint, model, server.extra_body))
+        frame = await measure_frame(target) if load.text else 0
+        sender = _Sender(target, load, frame)
+        await _warm_up(sender, load, say)
+        runs = []
+        for seed in load.seeds:
+            say(f"Sending {_total(load.workload):,} requests (seed {seed})")
+            workload = msgspec.structs.replace(load.workload, seed=seed)
+            runs.append(await sender.run(workload, progress=progress))
+    except OSError as error:
+        raise HeadwayError(
+            f"no server answers at {server.base_url} ({error}); start one with headway serve, or "
+            "say with --base-url, or --host and --port, where it is"
+        ) from None
+    finally:
+        client.close()
+    _check_any(runs)
+    return Measured(model, _result(runs, load) | {"frame_tokens": frame}, details(runs))
+
+
+class _Sender:
+    """Makes the bodies of requests, and sends them."""
+
+    def __init__(self, target: Target, load: Load, frame: int) -> None:
+        self._target = target
+        self._load = load
+        self._frame = frame
+
+    async def run(
+        self, workload: Workload, *, most: int | None = None, progress: bool = False
+    ) -> Run:
+        """The first `most` requests. Their bodies are made before the clock starts."""
+        items = workload.items((0, len(WORDS)) if self._load.text else None)[:most]
+        bodies = {id(item): self._body(item) for item in items}
+        loop = asyncio.get_running_loop()
+
+        async def send(outcome: Outcome) -> None:
+            await self._target.send(outcome, bodies[id(outcome.item)], loop.time())
+
+        with tqdm(total=len(items), unit="req", disable=not progress, leave=False) as bar:
+            return await run_load(
+                workload,
+                items,
+                send,
+                max_concurrency=self._load.max_concurrency,
+                progress=bar.update,
+            )
+
+    def _body(self, item: WorkItem) -> bytes:
+        ids: Sequence[int] = item.token_ids
+        prompt = text_prompt(cut_to(ids, self._frame)) if self._load.text else ids
+        return self._target.api.body(prompt, item.output_len, stream=True)
+
+
+async def _model(client: HttpClient, server: Server) -> str:
+    """Its name, once the server answers."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + server.ready_check_timeout_s
+    while True:
+        if server.model is not None and not server.ready_check_timeout_s:
+            return server.model
+        try:
+            listed = await first_model(client)
+            return server.model or listed
+        except (OSError, HeadwayError):
+            if loop.time() + _ASK_AGAIN_S > until:
+                raise
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+
+async def _warm_up(sender: _Sender, load: Load, say: Callable[[str], None]) -> None:
+    """With requests of the same kind and of a seed of their own, so that the server has not seen
+    those that count."""
+    if not load.num_warmups:
+        return
+    say(f"Warming up with {load.num_warmups} requests")
+    workload = msgspec.structs.replace(load.workload, seed=-1 - load.seeds[0])
+    run = await sender.run(workload, most=load.num_warmups)
+    for outcome in run.outcomes:
+        if outcome.error is not None:
+            raise HeadwayError(f"a warm-up request failed: {outcome.error}")
+
+
+def _check_any(runs: Sequence[Run]) -> None:
+    errors = [outcome.error for run in runs for outcome in run.outcomes]
+    if all(error is not None for error in errors):
+        raise HeadwayError(f"all {len(errors)} requests failed; the first: {errors[0]}")
+
+
+def _result(runs: Sequence[Run], load: Load) -> dict[str, Any]:
+    result = figures(runs, load.wanted)
+    names = [kind.name for kind in load.workload.classes]
+    if len(names) > 1:
+        result["classes"] = {name: figures(runs, load.wanted, class_name=name) for name in names}
+    return result
+
+
+def _total(workload: Workload) -> int:
+    return sum(kind.num_prompts for kind in workload.classes)

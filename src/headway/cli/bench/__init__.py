@@ -1,0 +1,1 @@
+"""`headway bench WHAT`: a module here for each."""

@@ -1,0 +1,264 @@
+"""A load against a scripted server, on virtual time: every figure is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from headway.bench.figures import Wanted
+from headway.bench.prompts import WORDS, text_prompt
+from headway.bench.serving import Load, Measured, Server, measure
+from headway.errors import HeadwayError, InvalidConfig
+from headway.workload import AtOnce, ClosedLoop, Constant, TrafficClass, Workload
+from scripted_server import (
+    MODELS,
+    Asked,
+    Piece,
+    Reply,
+    ScriptedServer,
+    completion,
+    free_url,
+    token,
+    usage,
+)
+from virtual_loop import run_virtually
+
+WANTED = Wanted(metrics=("ttft", "tpot", "itl", "e2el"), percentiles=(99,))
+
+
+def workload(count: int = 4, **fields: object) -> Workload:
+    kind = {"input_len": 5, "output_len": 3, "arrivals": Constant(1.0), "name": "a", **fields}
+    return Workload(classes=(TrafficClass(num_prompts=count, **kind),))
+
+
+def load(work: Workload | None = None, **fields: object) -> Load:
+    options = {"seeds": (0,), "text": False, "wanted": WANTED, **fields}
+    return Load(workload=work or workload(), **options)
+
+
+def run(
+    answer: Callable[[Asked], Reply],
+    what: Load,
+    *,
+    kind: str = "completions",
+    said: list[str] | None = None,
+    **options: object,
+) -> tuple[Measured, list[Asked]]:
+    async def work() -> tuple[Measured, list[Asked]]:
+        async with ScriptedServer(answer).serving() as scripted:
+            endpoint = "/v1/completions" if kind == "completions" else "/v1/chat/completions"
+            server = Server(base_url=scripted.url, kind=kind, endpoint=endpoint, **options)
+            say = (said if said is not None else []).append
+            measured = await measure(server, what, say=say)
+            return measured, scripted.asked
+
+    return run_virtually(work())
+
+
+def steady(asked: Asked) -> Reply:
+    if asked.path == "/v1/models":
+        return MODELS
+    return completion(0.3, [0.1, 0.2], prompt=len(asked.body["prompt"]))
+
+
+def test_every_figure_of_a_steady_server() -> None:
+    measured, asked = run(steady, load())
+    result = measured.result
+    assert measured.model == "the-model"
+    assert (result["completed"], result["failed"]) == (4, 0)
+    for key in ("mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms"):
+        assert result[key] == pytest.approx(300)
+    assert result["mean_tpot_ms"] == pytest.approx(150)
+    assert result["mean_itl_ms"] == pytest.approx(150)
+    assert result["p99_itl_ms"] == pytest.approx(200)
+    assert result["mean_e2el_ms"] == pytest.approx(600)
+    assert result["duration"] == pytest.approx(3.6)
+    assert result["output_throughput"] == pytest.approx(12 / 3.6)
+    assert result["max_lateness_ms"] == pytest.approx(0)
+    assert result["token_counts"] == "usage"
+    sent = [each for each in asked if each.path == "/v1/completions"]
+    assert [each.at_s for each in sent] == pytest.approx([0, 1, 2, 3])
+    bodies = [tuple(each.body["prompt"]) for each in sent]
+    assert bodies == [item.token_ids for item in workload().items()]
+    assert all(each.body["max_tokens"] == 3 and each.body["stream"] for each in sent)
+
+
+def test_the_server_is_believed_about_tokens_that_came_together() -> None:
+    def speculative(asked: Asked) -> Reply:
+        return completion(0.3, [0.4], prompt=5, extra=3)
+
+    measured, _ = run(speculative, load(), model="m")
+    assert measured.result["total_output_tokens"] == 4 * 5
+    assert measured.result["mean_itl_ms"] == pytest.approx(400)
+    assert measured.result["mean_tpot_ms"] == pytest.approx(100)
+    assert measured.result["tokens_per_chunk"] == 2.5
+
+
+def test_without_usage_chunks_are_counted_and_it_is_said() -> None:
+    def silent(asked: Asked) -> Reply:
+        return Reply((Piece(0.1, token()), Piece(0.1, token(finish="stop")), Piece(0, "[DONE]")))
+
+    measured, _ = run(silent, load(), model="m")
+    assert measured.result["total_output_tokens"] == 8
+    assert measured.result["token_counts"] == "chunks"
+    assert measured.result["total_cached_tokens"] is None
+    assert measured.result["short_outputs"] == 4
+
+
+def test_each_way_to_fail_is_counted_and_spoils_nothing() -> None:
+    replies = [
+        completion(0.3, [0.1], prompt=5),
+        Reply(status=500, body={"error": {"message": "out of memory"}}),
+        Reply((Piece(0.1, token()), Piece(5.0, token(), cut=True))),
+        Reply((Piece(0.2, token()), Piece(0.1, {"error": {"message": "it died"}}))),
+        Reply((Piece(0.4, "[DONE]"),)),
+        completion(0.5, [0.1], prompt=5),
+    ]
+    pending = iter(replies)
+    measured, _ = run(lambda _: next(pending), load(workload(len(replies))), model="m")
+    result = measured.result
+    assert (result["completed"], result["failed"]) == (2, 4)
+    assert result["mean_ttft_ms"] == pytest.approx(400)
+    assert result["total_output_tokens"] == 4
+    errors = result["error_counts"]
+    assert sum(errors.values()) == 4
+    assert {"HTTP 500: out of memory", "it died", "the answer has no token"} < set(errors)
+    assert measured.details["errors"][2] in errors
+
+
+def test_classes_are_reported_apart() -> None:
+    work = Workload(
+        classes=(
+            TrafficClass(
+                name="short", num_prompts=3, input_len=4, output_len=1, arrivals=Constant(1.0)
+            ),
+            TrafficClass(name="long", num_prompts=1, input_len=50, output_len=1),
+        )
+    )
+
+    def by_length(asked: Asked) -> Reply:
+        return completion(0.01 * len(asked.body["prompt"]), [], prompt=1)
+
+    measured, _ = run(by_length, load(work), model="m")
+    classes = measured.result["classes"]
+    assert classes["short"]["mean_ttft_ms"] == pytest.approx(40)
+    assert classes["long"]["mean_ttft_ms"] == pytest.approx(500)
+    assert (classes["short"]["completed"], classes["long"]["completed"]) == (3, 1)
+    assert measured.result["mean_ttft_ms"] == pytest.approx((3 * 40 + 500) / 4)
+
+
+def test_seeds_are_run_one_after_the_other_and_pooled() -> None:
+    work = workload(2, arrivals=AtOnce())
+    measured, asked = run(steady, load(work, seeds=(1, 2)), model="m")
+    assert measured.result["completed"] == 4
+    assert measured.result["duration"] == pytest.approx(1.2)
+    assert [each.at_s for each in asked] == pytest.approx([0, 0, 0.6, 0.6])
+    assert len({tuple(each.body["prompt"]) for each in asked}) == 4
+
+
+def test_users_and_a_limit_of_all() -> None:
+    work = workload(4, arrivals=ClosedLoop(2))
+    _, asked = run(steady, load(work), model="m")
+    assert [each.at_s for each in asked] == pytest.approx([0, 0, 0.6, 0.6])
+    _, asked = run(steady, load(work, max_concurrency=1), model="m")
+    assert [each.at_s for each in asked] == pytest.approx([0, 0.6, 1.2, 1.8])
+
+
+def test_warm_ups_do_not_count_and_give_the_server_nothing_to_remember() -> None:
+    measured, asked = run(steady, load(workload(2, arrivals=AtOnce()), num_warmups=2), model="m")
+    assert measured.result["completed"] == 2
+    prompts = [tuple(each.body["prompt"]) for each in asked]
+    assert len(set(prompts)) == 4
+    assert prompts[2:] == [item.token_ids for item in workload(2).items()]
+    with pytest.raises(HeadwayError, match="a warm-up request failed: HTTP 400: no"):
+        run(lambda _: Reply(status=400, body={"error": "no"}), load(num_warmups=1), model="m")
+
+
+def chat_server(asked: Asked) -> Reply:
+    """Its template takes 7 tokens, and each word is one."""
+    text = asked.body["messages"][0]["content"]
+    count = 7 + len(text.split()) - 1
+    if not asked.body.get("stream"):
+        return Reply(body={"choices": [], "usage": {"prompt_tokens": count}})
+    chunks = [
+        {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]},
+        {"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]},
+        usage(count, 1),
+    ]
+    return Reply((*(Piece(0.1, chunk) for chunk in chunks), Piece(0, "[DONE]")))
+
+
+def test_text_is_fitted_to_the_servers_tokenizer() -> None:
+    work = workload(3, input_len=(20, 30))
+    measured, asked = run(chat_server, load(work, text=True), kind="chat", model="m")
+    asked_for = [len(item.token_ids) for item in work.items()]
+    assert measured.details["input_lens"] == asked_for
+    assert measured.result["wrong_input_lens"] == 0
+    assert measured.result["frame_tokens"] == 7
+    assert measured.result["mean_ttft_ms"] == pytest.approx(200)
+    assert asked[-1].body["max_completion_tokens"] == 3
+
+
+def test_text_that_cannot_be_fitted_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"random_input_len: a prompt of 7 tokens is too short"):
+        run(chat_server, load(workload(input_len=7), text=True), kind="chat", model="m")
+
+    def bytewise(asked: Asked) -> Reply:
+        count = len(asked.body["messages"][0]["content"])
+        return Reply(body={"usage": {"prompt_tokens": count}})
+
+    with pytest.raises(HeadwayError, match=f"tokens of {len(WORDS)} common words"):
+        run(bytewise, load(text=True), kind="chat", model="m")
+    with pytest.raises(HeadwayError, match="does not say how many tokens"):
+        run(lambda _: Reply(body={}), load(text=True), kind="chat", model="m")
+
+
+def test_a_prompt_of_text_is_its_words() -> None:
+    assert text_prompt((0, 1, len(WORDS) - 1)) == f"Text: the of {WORDS[-1]}"
+    assert len(set(WORDS)) == len(WORDS)
+
+
+def test_it_waits_for_a_server_that_is_not_ready_as_long_as_it_is_told() -> None:
+    calls = iter([Reply(status=503, body={}), Reply(status=503, body={}), MODELS])
+
+    def late(asked: Asked) -> Reply:
+        return next(calls) if asked.path == "/v1/models" else steady(asked)
+
+    measured, asked = run(late, load(), ready_check_timeout_s=5.0)
+    assert measured.model == "the-model"
+    assert [each.at_s for each in asked[:3]] == pytest.approx([0, 1, 2])
+    with pytest.raises(HeadwayError, match="/v1/models answers 503"):
+        run(lambda _: Reply(status=503, body={}), load(), ready_check_timeout_s=1.5)
+
+
+def test_a_run_in_which_all_fails_is_an_error_with_the_first_reason() -> None:
+    with pytest.raises(HeadwayError, match="all 4 requests failed; the first: HTTP 404: no such"):
+        run(lambda _: Reply(status=404, body={"error": "no such model"}), load(), model="m")
+
+
+def test_a_server_that_is_not_there_is_told_with_what_to_do() -> None:
+    async def work() -> None:
+        server = Server(base_url=await free_url(), kind="completions", endpoint="/v1/completions")
+        await measure(server, load(), say=lambda _: None)
+
+    with pytest.raises(HeadwayError, match=r"no server answers at http://127.*--base-url"):
+        run_virtually(work())
+
+
+@pytest.mark.parametrize("body", [{"data": []}, {"models": 1}, 5])
+def test_a_list_of_models_that_is_none(body: object) -> None:
+    with pytest.raises(HeadwayError, match="/v1/models"):
+        run(lambda _: Reply(body=body), load())
+
+
+def test_headers_go_with_every_request() -> None:
+    _, asked = run(steady, load(), headers={"Authorization": "Bearer key"})
+    assert {each.headers["authorization"] for each in asked} == {"bearer key"}
+
+
+def test_the_time_a_request_takes_is_not_lost_to_a_slow_clock() -> None:
+    measured, _ = run(steady, load(), model="m")
+    assert all(math.isfinite(value) for value in measured.details["ttfts"])
+    assert measured.details["start_times"] == pytest.approx([0, 1, 2, 3])
