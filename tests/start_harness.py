@@ -146,7 +146,7 @@ def project_with(directory: Path, python: str) -> Project:
     write_program(tools / "python3", python)
     ours = ("PYTHON", "PYTEST", "VIRTUAL_ENV", "TORCH_INDEX_URL", "MAKE", "COV_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    hidden = shutil.ignore_patterns(".*", "__pycache__")
+    hidden = shutil.ignore_patterns(".*", "__pycache__", "build", "_kernels.*.so", "_kernels.*.log")
     root = shutil.copytree(ROOT, directory / "a project", ignore=hidden)
     return Project(Path(root), env | {"PATH": str(tools)})
 

@@ -11,7 +11,7 @@ import torch
 
 from headway.models.spec import DecoderSpec, DecoderWeights
 from headway.runtime.reference import ReferenceExecutor
-from headway.runtime.torch import TorchExecutor
+from headway.runtime.torch import EagerBackend, TorchExecutor
 from tiny import TINY, TINY_SPECS, tiny_weights
 from tiny_plans import BLOCK_SIZE, NUM_BLOCKS
 
@@ -32,7 +32,7 @@ def reference(
 def pytorch(
     spec: DecoderSpec = TINY, weights: DecoderWeights | None = None, **options: Any
 ) -> TorchExecutor:
-    return TorchExecutor(spec, **_given(spec, weights, options))
+    return TorchExecutor(spec, EagerBackend(spec, **_given(spec, weights, options)))
 
 
 @contextmanager

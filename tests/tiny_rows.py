@@ -14,8 +14,9 @@ from headway.core.plan import Sample
 from headway.runtime import sample_reference
 from headway.runtime.adjustments import adjust
 from headway.runtime.inputs import SampleRow
+from headway.runtime.results import SampledRows
 from headway.runtime.sample_reference import sample_row
-from headway.runtime.sampler import SampledRows, sample
+from headway.runtime.sampler import sample
 
 __all__ = ["ADJUST", "Array", "SampledRows", "draw", "plainly", "row_of", "sampled"]
 

@@ -108,8 +108,10 @@ def test_the_tests_need_more_than_the_server(project: Project) -> None:
     assert [call[-1] for call in project.calls() if "-e" in call] == [".[test]"]
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "pyproject.toml"])
-def test_a_changed_requirement_is_installed_into_the_same_environment(
+@pytest.mark.parametrize(
+    "name", ["constraints.txt", "pyproject.toml", "CMakeLists.txt", "csrc/kernels.cpp"]
+)
+def test_a_changed_requirement_or_source_is_installed_into_the_same_environment(
     project: Project, name: str
 ) -> None:
     project.run("serve")
@@ -120,6 +122,24 @@ def test_a_changed_requirement_is_installed_into_the_same_environment(
     calls = project.calls()
     assert ["venv"] not in calls
     assert calls[-1][-2:] == ["-e", "."]
+
+
+def test_kernels_that_could_not_be_built_are_named_with_the_reason(project: Project) -> None:
+    log = project.root / "src" / "headway" / "runtime" / "_kernels.cpython-399.log"
+    log.write_text("no working C++ compiler\n\nCMake Error\n")
+    result = project.run("serve")
+    assert f"without the C++ kernels: no working C++ compiler; the whole log: {log}\n" in (
+        result.stderr
+    )
+    assert "CMake Error" not in result.stderr
+    assert "without" not in project.run("serve").stderr
+
+
+def test_kernels_are_built_again_in_an_environment_for_serving(project: Project) -> None:
+    (project.root / "scripts" / "build_kernels.py").write_text("print('built')\n")
+    result = project.run("kernels")
+    assert (result.returncode, result.stdout) == (0, "built\n"), result.stderr
+    assert project.calls()[-1][-1] == "."
 
 
 def test_a_moved_project_is_installed_anew(project: Project) -> None:
@@ -267,7 +287,7 @@ def test_an_unsuitable_python_is_passed_over(project: Project, incomplete_python
 def test_an_unknown_command_gets_the_usage(project: Project, arguments: tuple[str, ...]) -> None:
     result = project.run(*arguments)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("usage: sh scripts/start serve|test|lint")
+    assert result.stderr.startswith("usage: sh scripts/start serve|test|lint|kernels")
     assert project.calls() == []
 
 
@@ -276,7 +296,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A copy where a first start was killed amid its installation and a second one finished."""
     question = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps"]
     answer = subprocess.run(
-        [*question, "--ignore-installed", "hatchling"],
+        [*question, "--ignore-installed", "scikit-build-core"],
         capture_output=True,
         text=True,
         check=False,
@@ -292,6 +312,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     result = project.run("test", "-q", SMALL_TEST, timeout_s=900)
     assert result.returncode == 0, result.stderr
     assert "1 passed" in result.stdout
+    assert "without the C++ kernels: no working C++ compiler" in result.stderr
     yield project
     shutil.rmtree(directory)  # pytest would keep this gigabyte for three runs
 
@@ -300,7 +321,11 @@ def test_it_installs_from_nothing_without_make_or_a_compiler(installed: Project)
     unneeded = ("make", "gcc", "g++", "cc", "cmake", "ninja")
     tools = installed.env["PATH"]
     assert not [program for program in unneeded if shutil.which(program, path=tools)]
-    program = "import headway, torch; print(torch.__version__, headway.__file__)"
+    program = (
+        "import headway, torch, headway.runtime.kernels as kernels;"
+        "assert kernels.why_missing().startswith('no working C++ compiler (');"
+        "print(torch.__version__, headway.__file__)"
+    )
     result = subprocess.run(
         [installed.root / ".venv" / "bin" / "python", "-c", program],
         env=installed.env,

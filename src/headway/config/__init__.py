@@ -9,6 +9,23 @@ from __future__ import annotations
 
 from headway.config.args import DTYPE_BYTES, EngineArgs
 from headway.config.parse import parse_bytes
-from headway.config.resolved import EngineConfig, ModelLimits, resolve
+from headway.config.resolved import (
+    EngineConfig,
+    ModelLimits,
+    kv_token_bytes,
+    resolve,
+    weight_bytes,
+)
+from headway.config.speculation import resolve_speculation
 
-__all__ = ["DTYPE_BYTES", "EngineArgs", "EngineConfig", "ModelLimits", "parse_bytes", "resolve"]
+__all__ = [
+    "DTYPE_BYTES",
+    "EngineArgs",
+    "EngineConfig",
+    "ModelLimits",
+    "kv_token_bytes",
+    "parse_bytes",
+    "resolve",
+    "resolve_speculation",
+    "weight_bytes",
+]

@@ -12,9 +12,10 @@ from headway.errors import InvalidConfig
 
 __all__ = ["DTYPE_BYTES", "EngineArgs"]
 
-DTYPE_BYTES: Mapping[str, int] = MappingProxyType({"float32": 4, "bfloat16": 2})
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType({"float32": 4, "bfloat16": 2, "int8": 1})
 
 _MODEL, _KV, _SCHEDULER, _POLICY = "model", "KV cache", "scheduler", "scheduling policy"
+_SPECULATION = "speculative decoding"
 
 
 def _option(default: Any, group: str, text: str, choices: tuple[str, ...] = ()) -> Any:
@@ -43,8 +44,9 @@ class EngineArgs:
     executor: str = _option(
         "torch",
         _MODEL,
-        "what runs the model: torch, or reference (NumPy; slow, for checking the other)",
-        ("torch", "reference"),
+        "what runs the model: torch (on a CPU with the C++ kernels, where they are built), eager "
+        "(PyTorch's operators alone), or reference (NumPy; slow, for checking the others)",
+        ("torch", "eager", "reference"),
     )
     device: str = _option(
         "auto", _MODEL, "where the model runs; auto: cuda if there is one", ("auto", "cpu", "cuda")
@@ -52,12 +54,17 @@ class EngineArgs:
     dtype: str = _option(
         "auto",
         _MODEL,
-        "precision of the weights and of the arithmetic; auto: float32 on CPU, bfloat16 on cuda "
-        "(vLLM: what the model was saved in)",
+        "precision of the weights and of the products: float32, bfloat16, or int8 (C++ kernels; "
+        "weights by channel, activations by token, exact integer sums); auto: the fastest of them "
+        "on this CPU that is at most 1 % worse in perplexity, bfloat16 on cuda (vLLM: what the "
+        "model was saved in)",
         ("auto", *DTYPE_BYTES),
     )
     kv_cache_dtype: str = _option(
-        "auto", _KV, "precision of the KV cache; auto: the same as dtype", ("auto", *DTYPE_BYTES)
+        "auto",
+        _KV,
+        "precision of the KV cache (int8: a scale by token and head); auto: the same as dtype",
+        ("auto", *DTYPE_BYTES),
     )
     num_threads: int | None = _option(
         None, _MODEL, "CPU threads of the model; default: PyTorch's choice"
@@ -187,6 +194,51 @@ class EngineArgs:
         "admit a request only when all its known tokens fit beside those of the admitted ones, "
         "not just its first chunk (vLLM: scheduler_reserve_full_isl)",
     )
+    async_scheduling: bool = _option(
+        True,
+        _SCHEDULER,
+        "make the next plan shortly before a step ends, and give out the last step's text while "
+        "the next one runs (vLLM: plans a whole step ahead, so who arrives waits for one more)",
+    )
+    speculative_ngram: int | None = _option(
+        None,
+        _SPECULATION,
+        "draft up to so many tokens of a request in a step: those that followed its last tokens "
+        "when they came before; fewer, or none, where that does not pay (vLLM: "
+        "num_speculative_tokens of the method ngram, always as many)",
+    )
+    prompt_lookup_min: int | None = _option(
+        None,
+        _SPECULATION,
+        "speculative_ngram: least tokens that must have come before; default 2 (vLLM: 5)",
+    )
+    prompt_lookup_max: int | None = _option(
+        None,
+        _SPECULATION,
+        "speculative_ngram: most tokens that are looked for; default 4 (vLLM: 5)",
+    )
+    speculative_model: str | None = _option(
+        None,
+        _SPECULATION,
+        "a smaller model with the same vocabulary, named as the model is, that drafts with the "
+        "request's own sampling; its weights and KV come out of the same memory (vLLM: model of "
+        "speculative_config)",
+    )
+    num_speculative_tokens: int | None = _option(
+        None,
+        _SPECULATION,
+        "speculative_model: most drafts of a request in a step, fewer or none where that does not "
+        "pay; default 4 (vLLM: always as many)",
+    )
+    probe: str = _option(
+        "fast",
+        _MODEL,
+        "how the kernels' promise that scheduling never changes an answer is tried at the start: "
+        "fast, their products and attention by themselves, or what a full probe found before; "
+        "full, the model too, which takes seconds, and what it finds is kept; off, not at all, and "
+        "nothing is promised (vLLM: VLLM_BATCH_INVARIANT, on some GPUs, without a test)",
+        ("fast", "full", "off"),
+    )
     max_logprobs: int = _option(
         20,
         _SCHEDULER,
@@ -225,5 +277,9 @@ class EngineArgs:
             if name not in names:
                 raise InvalidConfig(name, f"is no option; there are {', '.join(names)}")
         # A path may be one of pathlib's.
-        paths = {name for name in ("model", "cache_dir") if isinstance(options.get(name), PathLike)}
+        paths = {
+            name
+            for name in ("model", "cache_dir", "speculative_model")
+            if isinstance(options.get(name), PathLike)
+        }
         return cls(**{**options, **{name: fspath(options[name]) for name in paths}})

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from headway.config.args import DTYPE_BYTES, EngineArgs
 from headway.config.parse import parse_bytes, parse_weights
+from headway.config.speculation import resolve_speculation
 from headway.errors import InvalidConfig
 
-__all__ = ["EngineConfig", "ModelLimits", "resolve"]
+__all__ = ["EngineConfig", "ModelLimits", "kv_token_bytes", "resolve", "weight_bytes"]
 
 _BLOCK_SIZES = (16, 32)
 _KV_SHARE = 0.4
@@ -33,6 +34,13 @@ class ModelLimits:
     """Memory available on the device before the weights are loaded."""
     host_bytes: int | None = None
     """Memory available on the host, for the swap space; None: the device is the host."""
+    num_channels: int = 0
+    """Rows of all matrices of weights: in int8 each has a scale."""
+    kv_vectors_per_token: int = 0
+    """K and V vectors of one token, over all layers and heads: in int8 each has a scale."""
+    kernels: str | None = None
+    """Instruction set of the C++ kernels that run the model on the CPU; None: they do not."""
+    why_no_kernels: str = "this engine has none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +49,12 @@ class EngineConfig:
 
     executor: str
     device: str
+    kernels: str | None
+    """Instruction set of the C++ kernels in use."""
     dtype: str
     kv_cache_dtype: str
     num_threads: int | None
+    probe: str
     max_model_len: int
     block_size: int
     num_kv_blocks: int
@@ -71,6 +82,12 @@ class EngineConfig:
     max_num_queued_tokens: int | None
     watermark: float
     reserve_full_prompt: bool
+    async_scheduling: bool
+    speculative_model: str | None
+    num_speculative_tokens: int
+    """Most drafts of a request in a step, whoever makes them; 0: there are none."""
+    prompt_lookup_min: int
+    prompt_lookup_max: int
     max_logprobs: int
     generation_config: str
     seed: int | None
@@ -79,45 +96,63 @@ class EngineConfig:
     debug_invariants: bool
 
 
-def resolve(args: EngineArgs, model: ModelLimits, *, device: str) -> EngineConfig:
+def resolve(
+    args: EngineArgs, model: ModelLimits, *, device: str, draft: ModelLimits | None = None
+) -> EngineConfig:
     """Decides every option, or raises InvalidConfig naming the one that cannot be honoured.
 
-    `device`: `cpu` or `cuda`, what `args.device` came to on this machine.
+    `device`: `cpu` or `cuda`, what `args.device` came to on this machine. `draft`: of the
+    `speculative_model`; it takes its part of the memory.
     """
     _check_types(args)
     _check_values(args)
     _check_policy_options(args)
-    dtype = _resolve_dtype(args, device)
-    kv_dtype = dtype if args.kv_cache_dtype == "auto" else args.kv_cache_dtype
-    if args.executor == "reference":
-        if {dtype, kv_dtype} != {"float32"} or device != "cpu":
-            raise InvalidConfig("executor", "reference computes in float32 on the CPU alone")
-        if args.num_threads is not None:
-            raise InvalidConfig("num_threads", "is for the torch executor; NumPy has its own")
-    block_bytes = args.block_size * model.kv_elements_per_token * DTYPE_BYTES[kv_dtype]
-    weight_bytes = model.num_parameters * DTYPE_BYTES[dtype]
-    num_blocks = _num_blocks(args, model, block_bytes, weight_bytes)
+    kernels, dtype, kv_dtype = _precisions(args, model, device)
+    block_bytes = args.block_size * kv_token_bytes(model, kv_dtype)
+    both_weights = weight_bytes(model, dtype)
+    pair_bytes = block_bytes
+    if draft is not None:
+        pair_bytes += args.block_size * kv_token_bytes(draft, kv_dtype)
+        both_weights += weight_bytes(draft, dtype)
+    num_blocks = _num_blocks(args, model, pair_bytes, both_weights)
     max_model_len = _max_model_len(args, model, num_blocks * args.block_size)
     decided: dict[str, Any] = {
         "device": device,
+        "kernels": kernels,
         "dtype": dtype,
         "kv_cache_dtype": kv_dtype,
         "max_model_len": max_model_len,
         "num_kv_blocks": num_blocks,
-        "kv_cache_bytes": num_blocks * block_bytes,
+        "kv_cache_bytes": num_blocks * pair_bytes,
         "num_swap_blocks": _swap_blocks(
             args,
             block_bytes,
-            model.available_bytes - weight_bytes - num_blocks * block_bytes
+            model.available_bytes - both_weights - num_blocks * pair_bytes
             if model.host_bytes is None
             else model.host_bytes,
         ),
         "fair_weights": parse_weights("fair_weights", args.fair_weights),
         "max_num_batched_tokens": _budget(args, device, max_model_len),
+        **resolve_speculation(args),
     }
     names = [item.name for item in fields(EngineConfig)]
     as_asked = {name: getattr(args, name) for name in names if name not in decided}
     return EngineConfig(**decided, **as_asked)
+
+
+def _precisions(args: EngineArgs, model: ModelLimits, device: str) -> tuple[str | None, str, str]:
+    """Instruction set of the kernels in use, dtype, and dtype of the KV cache."""
+    kernels = model.kernels if args.executor == "torch" and device == "cpu" else None
+    dtype = _resolve_dtype(args, device, kernels)
+    kv_dtype = dtype if args.kv_cache_dtype == "auto" else args.kv_cache_dtype
+    if kernels is None:
+        _check_without_kernels(args, dtype, kv_dtype, _why_no_kernels(args, model, device))
+    if args.executor == "reference":
+        if {dtype, kv_dtype} != {"float32"} or device != "cpu":
+            raise InvalidConfig("executor", "reference computes in float32 on the CPU alone")
+        if args.num_threads is not None:
+            raise InvalidConfig("num_threads", "is for the torch executor; NumPy has its own")
+    return kernels, dtype, kv_dtype
 
 
 _AT_LEAST = MappingProxyType(
@@ -127,6 +162,10 @@ _AT_LEAST = MappingProxyType(
         "num_kv_blocks": 1,
         "max_num_batched_tokens": 1,
         "max_num_seqs": 1,
+        "speculative_ngram": 1,
+        "num_speculative_tokens": 1,
+        "prompt_lookup_min": 1,
+        "prompt_lookup_max": 1,
         "long_prefill_token_threshold": 0,
         "max_num_queued_reqs": 1,
         "max_num_queued_tokens": 1,
@@ -201,15 +240,43 @@ def _check_values(args: EngineArgs) -> None:
         raise InvalidConfig("long_prefill_token_threshold", "needs enable_chunked_prefill")
 
 
-def _resolve_dtype(args: EngineArgs, device: str) -> str:
+def weight_bytes(model: ModelLimits, dtype: str) -> int:
+    """Bytes of the weights; an embedding that is the head too is held once."""
+    scales = 4 * model.num_channels if dtype == "int8" else 0
+    return model.num_parameters * DTYPE_BYTES[dtype] + scales
+
+
+def kv_token_bytes(model: ModelLimits, dtype: str) -> int:
+    """Bytes of one token's KV, over all layers."""
+    scales = 4 * model.kv_vectors_per_token if dtype == "int8" else 0
+    return model.kv_elements_per_token * DTYPE_BYTES[dtype] + scales
+
+
+def _resolve_dtype(args: EngineArgs, device: str, kernels: str | None) -> str:
     if args.dtype != "auto":
         return args.dtype
-    return "bfloat16" if device == "cuda" and args.executor == "torch" else "float32"
+    if kernels is not None:
+        return "int8"
+    return "bfloat16" if device == "cuda" and args.executor != "reference" else "float32"
 
 
-def _num_blocks(args: EngineArgs, model: ModelLimits, block_bytes: int, weight_bytes: int) -> int:
-    spare_bytes = model.available_bytes - weight_bytes
-    memory = f"{model.available_bytes:,} bytes are available and the weights take {weight_bytes:,}"
+def _check_without_kernels(args: EngineArgs, dtype: str, kv_dtype: str, reason: str) -> None:
+    for name, value in (("dtype", dtype), ("kv_cache_dtype", kv_dtype)):
+        if value == "int8":
+            raise InvalidConfig(name, f"int8 needs the C++ kernels: {reason}")
+    if args.probe == "full":
+        raise InvalidConfig("probe", f"full is for the C++ kernels: {reason}")
+
+
+def _why_no_kernels(args: EngineArgs, model: ModelLimits, device: str) -> str:
+    if device != "cpu":
+        return f"they run on the CPU, not on {device}"
+    return model.why_no_kernels if args.executor == "torch" else "executor torch has them"
+
+
+def _num_blocks(args: EngineArgs, model: ModelLimits, block_bytes: int, of_weights: int) -> int:
+    spare_bytes = model.available_bytes - of_weights
+    memory = f"{model.available_bytes:,} bytes are available and the weights take {of_weights:,}"
     asked = _blocks_asked_for(args, block_bytes)
     if asked is not None:
         name, num_blocks = asked

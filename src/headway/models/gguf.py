@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.errors import ModelError, UnsupportedModel
-from headway.models.tensors import TensorInfo
+from headway.models.tensors import TensorInfo, forget_pages
 
 __all__ = ["GGUFFile", "SUPPORTED_TYPES"]
 
@@ -33,6 +33,9 @@ _MAX_STRING_BYTES = 4 << 20
 """The longest strings there are, chat templates, have some ten thousand."""
 _MAX_ITEMS = 1 << 22
 """Of all arrays together: three times those of the largest vocabularies."""
+
+_SLICE_ELEMENTS = 1 << 17
+"""Dequantised at a time."""
 
 _STRING, _ARRAY = 8, 9
 _SCALAR_CODES = {
@@ -89,6 +92,7 @@ class GGUFFile:
     metadata: Mapping[str, object]
     """Scalars as int, float, bool or str; arrays as tuples of them."""
     tensors: Mapping[str, TensorInfo]
+    _mapping: mmap.mmap
 
     @classmethod
     def open(cls, path: Path | str) -> GGUFFile:
@@ -112,7 +116,7 @@ class GGUFFile:
         num_tensors, num_fields = _read_header(cursor)
         metadata = _read_metadata(cursor, num_fields)
         tensors = _read_tensors(cursor, num_tensors, metadata)
-        return cls(path, size, MappingProxyType(metadata), MappingProxyType(tensors))
+        return cls(path, size, MappingProxyType(metadata), MappingProxyType(tensors), data)
 
     def check_types(self) -> None:
         """Raises `UnsupportedModel` naming a tensor of a known type that does not load."""
@@ -120,22 +124,34 @@ class GGUFFile:
             if info.type not in SUPPORTED_TYPES:
                 raise UnsupportedModel(f"tensor {info.name!r:.80}: {_type_problem(info.type)}")
 
-    def load(self, name: str) -> npt.NDArray[np.float32]:
-        """The tensor `name` as a float32 array of its own, in its shape. Thread-safe.
-
-        `check_types` must have passed. Raises `ModelError` when there is no such tensor.
-        """
-        # The package's import reaches for optional tokenizer libraries, some of them heavy.
-        import gguf  # noqa: PLC0415
-
+    def load(self, name: str, rows: slice | None = None) -> npt.NDArray[np.float32]:
+        """As `TensorFile.load`. `check_types` must have passed."""
         info = self.tensors.get(name)
         if info is None:
             raise ModelError(f"{self.path}: there is no tensor {name!r}")
         assert info.type in SUPPORTED_TYPES
-        values = gguf.dequantize(info.data, gguf.GGMLQuantizationType[info.type])
-        if info.type == "F32":  # comes back as a view of the file
-            values = values.copy()
-        return np.asarray(values, np.float32).reshape(info.shape)
+        data = info.data if rows is None else info.data[rows]
+        values = _dequantised(data.reshape(-1), info.type)
+        forget_pages(self._mapping)
+        return values.reshape(-1, *info.shape[1:])
+
+
+def _dequantised(data: npt.NDArray[np.uint8], kind: str) -> npt.NDArray[np.float32]:
+    """The numbers of consecutive blocks."""
+    # The package's import reaches for optional tokenizer libraries, some of them heavy.
+    import gguf  # noqa: PLC0415
+
+    number = gguf.GGMLQuantizationType[kind]
+    block_size, block_bytes = gguf.GGML_QUANT_SIZES[number]
+    values = np.empty(data.size // block_bytes * block_size, np.float32)
+    # As one long row, which the package takes in one go; by so much that what it makes on the way
+    # stays in the cache.
+    step = _SLICE_ELEMENTS // block_size
+    for begin in range(0, data.size // block_bytes, step):
+        blocks = data[begin * block_bytes : (begin + step) * block_bytes]
+        numbers = gguf.dequantize(blocks.reshape(1, -1), number).reshape(-1)
+        values[begin * block_size : (begin + step) * block_size] = numbers
+    return values
 
 
 class _Cursor:

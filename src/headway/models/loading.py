@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +25,9 @@ __all__ = ["check_tensors", "load_weights"]
 Array = npt.NDArray[np.float32]
 
 _MAX_THREADS = 8
-_LAYERS_AHEAD = 2
+_AHEAD_PER_THREAD = 2
+_PART_BYTES = 2 << 20
+"""Float32 rows of a matrix that are loaded at a time."""
 _MOST_NAMES_SHOWN = 4
 
 
@@ -61,22 +66,16 @@ def check_tensors(
 def load_weights(file: TensorFile, spec: DecoderSpec, layout: Layout) -> DecoderWeights:
     """The decoder's weights; `check_tensors` must have passed.
 
-    Embedding, head and final norm are loaded at once, the layers as they are taken: threads
-    work two layers ahead. Iterating over them again loads them again.
+    All but the final norm are loaded as they are taken, by threads that work a few tensors ahead.
     """
     load = _Loader(file, spec, layout)
-    with ThreadPoolExecutor(_num_threads(), "load-weights") as pool:
-        model = {
-            field: pool.submit(load, field, name)
-            for field, name in layout.model.items()
-            if name in file.tensors
-        }
-    embedding = model["embedding"].result()
+    names = layout.model
+    embedding = _Rows(load, "embedding")
     return DecoderWeights(
         embedding=embedding,
         layers=_Layers(load),
-        final_norm=model["final_norm"].result(),
-        head=model["head"].result() if "head" in model else embedding,
+        final_norm=load("final_norm", names["final_norm"]),
+        head=_Rows(load, "head") if names["head"] in file.tensors else embedding,
     )
 
 
@@ -88,8 +87,8 @@ class _Loader:
     spec: DecoderSpec
     layout: Layout
 
-    def __call__(self, field: str, name: str) -> Array:
-        weight = self.file.load(name)
+    def __call__(self, field: str, name: str, rows: slice | None = None) -> Array:
+        weight = self.file.load(name, rows)
         if field in ("q", "k") and self.layout.interleaved_rope:
             # Row (head, i, half) of the file is row (head, half, i) of the spec.
             pairs = weight.reshape(-1, self.spec.head_dim // 2, 2, self.spec.hidden_size)
@@ -97,6 +96,35 @@ class _Loader:
         if field.endswith("norm") and self.layout.norm_offset:
             weight += np.float32(self.layout.norm_offset)
         return weight
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A `StoredMatrix`: the embedding or the head."""
+
+    load: _Loader
+    field: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.load.spec.vocab_size, self.load.spec.hidden_size
+
+    def parts(self) -> Iterator[Array]:
+        num_rows, width = self.shape
+        step = max(1, _PART_BYTES // (4 * width))
+        name = self.load.layout.model[self.field]
+        return _ahead(
+            partial(self.load, self.field, name, slice(begin, begin + step))
+            for begin in range(0, num_rows, step)
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        whole = np.empty(self.shape, np.float32)
+        begin = 0
+        for part in self.parts():
+            whole[begin : begin + len(part)] = part
+            begin += len(part)
+        return whole.astype(dtype or np.float32, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,34 +137,33 @@ class _Layers:
         return self.load.spec.num_layers
 
     def __iter__(self) -> Iterator[LayerWeights]:
-        fields = _layer_shapes(self.load.spec)
-        waiting: deque[dict[str, Future[Array]]] = deque()
-        pool = ThreadPoolExecutor(_num_threads(), "load-weights")
-        try:
-            for layer in range(len(self)):
-                waiting.append(
-                    {
-                        field: pool.submit(self.load, field, self._name(layer, field))
-                        for field in fields
-                    }
-                )
-                if len(waiting) > _LAYERS_AHEAD:
-                    yield _collected(waiting.popleft())
-            while waiting:
-                yield _collected(waiting.popleft())
-        finally:  # also where the iteration is given up
-            pool.shutdown(cancel_futures=True)
-
-    def _name(self, layer: int, field: str) -> str:
-        return self.load.layout.layer_name(layer, field)
+        fields = tuple(_layer_shapes(self.load.spec))
+        name = self.load.layout.layer_name
+        jobs = (
+            partial(self.load, field, name(layer, field))
+            for layer in range(len(self))
+            for field in fields
+        )
+        with closing(_ahead(jobs)) as tensors:
+            for _ in range(len(self)):
+                yield LayerWeights(**{field: next(tensors) for field in fields})
 
 
-def _collected(layer: dict[str, Future[Array]]) -> LayerWeights:
-    return LayerWeights(**{field: future.result() for field, future in layer.items()})
-
-
-def _num_threads() -> int:
-    return max(1, min(_MAX_THREADS, os.cpu_count() or 1))
+def _ahead(jobs: Iterable[Callable[[], Array]]) -> Generator[Array]:
+    """What the jobs give, in order, each done shortly before it is taken: so that no more is in
+    memory than keeps the threads busy."""
+    num_threads = max(1, min(_MAX_THREADS, os.cpu_count() or 1))
+    waiting: deque[Future[Array]] = deque()
+    pool = ThreadPoolExecutor(num_threads, "load-weights")
+    try:
+        for job in jobs:
+            waiting.append(pool.submit(job))
+            if len(waiting) > _AHEAD_PER_THREAD * num_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # also where the iteration is given up
+        pool.shutdown(cancel_futures=True)
 
 
 def _expected(spec: DecoderSpec, layout: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from headway.errors import ModelError, UnsupportedModel
 from headway.models.fields import shown
 from headway.models.json_file import read_json
-from headway.models.tensors import TensorInfo
+from headway.models.tensors import TensorInfo, forget_pages
 
 __all__ = ["INDEX_NAME", "SINGLE_NAME", "SafetensorsFile", "ShardedSafetensors"]
 
@@ -33,6 +33,7 @@ _MAX_TENSORS = 1 << 16
 _MAX_DIMS = 8
 _MAX_NAME_CHARACTERS = 255  # of a file
 _ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_NUMBERS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,6 +50,7 @@ class SafetensorsFile:
     path: Path
     size_bytes: int
     tensors: Mapping[str, TensorInfo]
+    _mapping: mmap.mmap
 
     @classmethod
     def open(cls, path: Path | str) -> SafetensorsFile:
@@ -68,26 +70,27 @@ class SafetensorsFile:
         except OSError as error:
             raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
         try:
-            return cls(path, size, MappingProxyType(_read_tensors(data)))
+            return cls(path, size, MappingProxyType(_read_tensors(data)), data)
         except ModelError as error:
             raise type(error)(f"{path}: {error}") from error
 
-    def load(self, name: str) -> npt.NDArray[np.float32]:
-        """The tensor `name` as a float32 array of its own, in its shape. Thread-safe.
-
-        Raises `ModelError` when there is no such tensor.
-        """
+    def load(self, name: str, rows: slice | None = None) -> npt.NDArray[np.float32]:
+        """As `TensorFile.load`."""
         info = self.tensors.get(name)
         if info is None:
             raise ModelError(f"{self.path}: there is no tensor {name!r:.80}")
+        data = info.data.view(_NUMBERS[info.type]).reshape(info.shape)
+        if rows is not None:
+            data = data[rows]
         values: npt.NDArray[np.float32]
         if info.type == "BF16":  # the upper half of a float32
-            wide = info.data.view("<u2").astype(np.uint32)
+            wide = data.astype(np.uint32)
             wide <<= 16
             values = wide.view(np.float32)
         else:
-            values = info.data.view("<f4" if info.type == "F32" else "<f2").astype(np.float32)
-        return values.reshape(info.shape)
+            values = data.astype(np.float32)
+        forget_pages(self._mapping)
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,9 @@ class ShardedSafetensors:
             MappingProxyType(shards),
         )
 
-    def load(self, name: str) -> npt.NDArray[np.float32]:
-        """As `SafetensorsFile.load`."""
-        return self._shards[name].load(name)
+    def load(self, name: str, rows: slice | None = None) -> npt.NDArray[np.float32]:
+        """As `TensorFile.load`."""
+        return self._shards[name].load(name, rows)
 
 
 def _is_shard(name: object) -> bool:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["AttentionKind", "DecoderSpec", "DecoderWeights", "LayerWeights", "Rope"]
+__all__ = [
+    "AttentionKind",
+    "DecoderSpec",
+    "DecoderWeights",
+    "LayerWeights",
+    "Rope",
+    "StoredMatrix",
+    "row_parts",
+]
 
 Array = npt.NDArray[np.float32]
 
@@ -103,13 +111,34 @@ class LayerWeights:
     mlp_post_norm: Array | None = None  # [hidden]
 
 
+class StoredMatrix(Protocol):
+    """A matrix that is still in its file; `np.asarray` loads it whole."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    def parts(self) -> Iterator[Array]:
+        """Its rows in order, some at a time, loaded as they are taken."""
+        ...
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderWeights:
-    """A whole decoder, float32. Norms multiply by their weight as it stands here."""
+    """A whole decoder, float32. Norms multiply by their weight as it stands here.
 
-    embedding: Array  # [vocab, hidden]
+    All but the final norm may be loaded from its file as it is taken, and again each time:
+    whoever converts layers and rows one by one never holds them all.
+    """
+
+    embedding: Array | StoredMatrix  # [vocab, hidden]
     layers: Iterable[LayerWeights]
-    """In order. Each may be loaded from its file as it is taken, so whoever converts them
-    one by one never holds them all."""
+    """In order."""
     final_norm: Array  # [hidden]
-    head: Array  # [vocab, hidden]; the embedding itself where they are tied
+    head: Array | StoredMatrix  # [vocab, hidden]; the embedding itself where they are tied
+
+
+def row_parts(matrix: Array | StoredMatrix) -> Iterator[Array]:
+    """Its rows in order, some at a time."""
+    return iter((matrix,)) if isinstance(matrix, np.ndarray) else matrix.parts()

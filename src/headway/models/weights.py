@@ -56,6 +56,12 @@ class ModelFile:
         return sum(self._elements_by_type().values())
 
     @property
+    def num_channels(self) -> int:
+        """Rows of all matrices, each a channel of a product or the vector of a token."""
+        matrices = (tensor.shape for tensor in self._file.tensors.values() if len(tensor.shape) > 1)
+        return sum(shape[0] for shape in matrices)
+
+    @property
     def precision(self) -> str:
         """The type that holds most of the weights, e.g. `Q4_1` or `BF16`."""
         return self._elements_by_type().most_common(1)[0][0]

@@ -1,30 +1,25 @@
-"""What every executor does with a plan before it computes, and with what came of it after."""
+"""What every executor makes of a plan before it computes: whole chunks, and the rows wanted."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from headway.core.plan import Chunk, PromptRows, Sample, StepPlan, StepResult, TokenLogprobs
-from headway.models.spec import DecoderSpec
+import numpy as np
+import numpy.typing as npt
 
-__all__ = [
-    "SampleRow",
-    "TokensByRequest",
-    "check_plan",
-    "fill_in",
-    "sample_rows",
-    "sampled_tokens",
-    "step_result",
-]
+from headway.core.plan import Chunk, Sample, StepPlan
+
+__all__ = ["OutputRows", "SampleRow", "TokensByRequest", "fill_in", "output_rows", "sample_rows"]
+
+Ids = npt.NDArray[np.int64]
 
 TokensByRequest = Mapping[str, int | None]
 """What the last plan sampled; None where a request was to be sampled and failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRow:
+class SampleRow(NamedTuple):
     """What one row of logits is sampled with."""
 
     sample: Sample
@@ -33,6 +28,36 @@ class SampleRow:
     output_ids: tuple[int, ...]
     """The whole output so far, the token that was in flight included; empty where neither a
     penalty nor `bad_words` need it."""
+
+    @property
+    def takes_likeliest(self) -> bool:
+        """Its token is that of the largest raw logit, and nothing else of the row is asked for."""
+        sample, params = self.sample, self.sample.params
+        return (
+            params.greedy
+            and params.logprobs is None
+            and params.logit_bias is None
+            and params.allowed_token_ids is None
+            and not (params.penalises_output or sample.suppressed or sample.bad_words)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRows:
+    """The tokens of a plan after which logits are wanted: of the samples, chunk by chunk in the
+    plan's order, then of the prompt rows likewise."""
+
+    chunks: Ids
+    """[rows] Index of the chunk in the plan."""
+    offsets: Ids
+    """[rows] Index of the token in its chunk."""
+    num_samples: int
+    """So many of the rows are sampled from."""
+
+    def in_batch(self, first_rows: Ids) -> Ids:
+        """[rows] Their places in a batch in which chunk i of the plan begins at first_rows[i]."""
+        places: Ids = first_rows[self.chunks] + self.offsets
+        return places
 
 
 def fill_in(
@@ -61,129 +86,34 @@ def fill_in(
     return tokens, errors
 
 
+def output_rows(plan: StepPlan) -> OutputRows:
+    """Which rows of logits a plan wants; of a chunk with drafts, the last `num_drafts` + 1."""
+    samples, prompts = list[tuple[int, int]](), list[tuple[int, int]]()
+    for index, chunk in enumerate(plan.chunks):
+        if chunk.sample is not None:
+            last = chunk.num_tokens - 1
+            samples.extend((index, last - after) for after in range(chunk.num_drafts, -1, -1))
+        if (asked := chunk.prompt_rows) is not None:
+            first = asked.first - 1 - chunk.start
+            prompts.extend((index, first + row) for row in range(len(asked.token_ids)))
+    rows = np.array(samples + prompts, dtype=np.int64).reshape(-1, 2)
+    return OutputRows(rows[:, 0], rows[:, 1], len(samples))
+
+
 def sample_rows(plan: StepPlan, known: Sequence[tuple[int, ...]]) -> list[SampleRow]:
-    """One per chunk with a sample, in order; `known` are the tokens that `fill_in` gave."""
+    """One per sampled row, in the order of `output_rows`; `known` are the tokens of `fill_in`."""
     return [
-        SampleRow(chunk.sample, chunk.end, _output_ids(chunk, chunk.sample, tokens))
+        row
         for chunk, tokens in zip(plan.chunks, known, strict=True)
         if chunk.sample is not None
+        for row in _rows_of(chunk, chunk.sample, tokens)
     ]
 
 
-def _output_ids(chunk: Chunk, sample: Sample, tokens: tuple[int, ...]) -> tuple[int, ...]:
-    wanted = sample.params.penalises_output or sample.bad_words
-    if wanted and chunk.follows_in_flight:
-        return (*sample.output_ids, tokens[-1])
-    return sample.output_ids
-
-
-def step_result(
-    plan: StepPlan,
-    token_ids: Sequence[int | None],
-    errors: Mapping[int, str],
-    logprobs: Mapping[int, TokenLogprobs],
-    prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]],
-) -> StepResult:
-    """All by chunk index; a chunk with an error keeps nothing but that.
-
-    Prompt rows without log-probabilities (NaN logits) are an error of their chunk.
-    """
-    failed = dict(errors)
-    for index, rows in prompt_logprobs.items():
-        if any(math.isnan(row.logprob) for row in rows):
-            failed.setdefault(index, "no prompt_logprobs: the logits hold NaN or infinity")
-    return StepResult(
-        step=plan.step,
-        token_ids=tuple(None if i in failed else token for i, token in enumerate(token_ids)),
-        errors=failed,
-        logprobs={i: entry for i, entry in logprobs.items() if i not in failed},
-        prompt_logprobs={i: rows for i, rows in prompt_logprobs.items() if i not in failed},
-    )
-
-
-def sampled_tokens(plan: StepPlan, result: StepResult) -> TokensByRequest:
-    """What a plan sampled, for the plan that follows it."""
-    return {
-        chunk.request_id: token
-        for chunk, token in zip(plan.chunks, result.token_ids, strict=True)
-        if chunk.sample is not None
-    }
-
-
-def check_plan(
-    plan: StepPlan, spec: DecoderSpec, *, num_blocks: int, block_size: int, num_swap_blocks: int
-) -> None:
-    """Raises ValueError for a plan that reaches outside the model, the KV cache or the swap
-    space, or copies two blocks to one place.
-
-    Index arithmetic would otherwise read another head's or another request's memory. The
-    tokens of `Sample.prompt_ids` and `output_ids` are not looked at, for they may be many:
-    the door has seen the ones, and an executor has sampled the others.
-    """
-    _check_range("zero_blocks", plan.zero_blocks, num_blocks)
-    _check_copies("copies_out", plan.copies_out, num_blocks, num_swap_blocks)
-    _check_copies("copies_in", plan.copies_in, num_swap_blocks, num_blocks)
-    for chunk in plan.chunks:
-        try:
-            _check_chunk(chunk, spec, num_blocks, block_size)
-        except ValueError as error:
-            raise ValueError(f"step {plan.step}, request {chunk.request_id!r}: {error}") from None
-
-
-def _check_chunk(chunk: Chunk, spec: DecoderSpec, num_blocks: int, block_size: int) -> None:
-    if not chunk.num_tokens:
-        raise ValueError("the chunk has no tokens")
-    if chunk.start < 0 or chunk.end > spec.max_position:
-        raise ValueError(
-            f"positions {chunk.start} to {chunk.end} are outside of the model's "
-            f"{spec.max_position} positions"
-        )
-    if chunk.end > len(chunk.block_table) * block_size:
-        raise ValueError(
-            f"{len(chunk.block_table)} blocks of {block_size} tokens do not hold {chunk.end} tokens"
-        )
-    _check_range("block_table", chunk.block_table, num_blocks)
-    _check_range("token_ids", chunk.token_ids, spec.vocab_size)
-    if chunk.sample is not None:
-        _check_sample(chunk.sample, spec.vocab_size)
-    if chunk.prompt_rows is not None:
-        _check_prompt_rows(chunk, chunk.prompt_rows, spec.vocab_size)
-
-
-def _check_copies(
-    name: str, copies: tuple[tuple[int, int], ...], num_sources: int, num_targets: int
-) -> None:
-    """Two victims may share a block, so that it is read twice; nothing is written twice."""
-    targets = [target for _, target in copies]
-    _check_range(f"{name} (from)", [source for source, _ in copies], num_sources)
-    _check_range(f"{name} (to)", targets, num_targets)
-    if len(set(targets)) < len(targets):
-        twice = next(target for i, target in enumerate(targets) if target in targets[:i])
-        raise ValueError(f"{name} writes {twice} twice")
-
-
-def _check_sample(sample: Sample, vocab_size: int) -> None:
-    _check_range("suppressed", sample.suppressed, vocab_size)
-    _check_range("logit_bias", sample.params.logit_bias or (), vocab_size)
-    allowed = tuple(sample.params.allowed_token_ids or ())[-1:]  # sorted, and none is negative
-    _check_range("allowed_token_ids", allowed, vocab_size)
-    for word in sample.bad_words:
-        _check_range("bad_words", word, vocab_size)
-
-
-def _check_prompt_rows(chunk: Chunk, rows: PromptRows, vocab_size: int) -> None:
-    last = rows.first + len(rows.token_ids) - 1
-    if not chunk.start < rows.first <= last <= chunk.end:
-        raise ValueError(
-            f"the rows that foretell positions {rows.first} to {last} are not all in the chunk, "
-            f"which computes positions {chunk.start} to {chunk.end - 1}"
-        )
-    _check_range("prompt_rows", rows.token_ids, vocab_size)
-    if not 0 <= rows.num_top <= vocab_size:
-        raise ValueError(f"prompt_rows asks for {rows.num_top} of {vocab_size} tokens")
-
-
-def _check_range(name: str, values: Collection[int], stop: int) -> None:
-    if values and (min(values) < 0 or max(values) >= stop):
-        bad = next(value for value in values if not 0 <= value < stop)
-        raise ValueError(f"{name} holds {bad}, which is outside of [0, {stop})")
+def _rows_of(chunk: Chunk, sample: Sample, tokens: tuple[int, ...]) -> Iterator[SampleRow]:
+    """Where there are drafts, nothing in the sample depends on the output (`check_plan`)."""
+    output = sample.output_ids
+    if chunk.follows_in_flight and (sample.params.penalises_output or sample.bad_words):
+        output = (*output, tokens[-1])
+    for position in range(chunk.end - chunk.num_drafts, chunk.end + 1):
+        yield SampleRow(sample, position, output)

@@ -11,14 +11,9 @@ import numpy.typing as npt
 
 from headway.core.plan import PromptRows, StepPlan, StepResult, TokenLogprobs
 from headway.models.spec import AttentionKind, DecoderSpec, DecoderWeights, LayerWeights, Rope
-from headway.runtime.inputs import (
-    TokensByRequest,
-    check_plan,
-    fill_in,
-    sample_rows,
-    sampled_tokens,
-    step_result,
-)
+from headway.runtime.checks import check_plan
+from headway.runtime.inputs import SampleRow, TokensByRequest, fill_in, sample_rows
+from headway.runtime.results import SampledRows, sampled_tokens, step_result
 from headway.runtime.sample_reference import sample_row, token_logprobs
 from headway.runtime.timing import median_s
 
@@ -47,7 +42,10 @@ class ReferenceExecutor:
         num_swap_blocks: int = 0,
     ) -> None:
         self._spec = spec
-        self._weights = weights
+        tied = weights.head is weights.embedding
+        self._embedding: Array = np.asarray(weights.embedding)
+        self._head: Array = self._embedding if tied else np.asarray(weights.head)
+        self._final_norm = weights.final_norm
         self._layers = tuple(weights.layers)
         self._num_blocks = num_blocks
         self._block_size = block_size
@@ -71,27 +69,14 @@ class ReferenceExecutor:
         """Computes the plan at once. Raises ValueError, changing nothing, for a wrong one."""
         self._check(plan)
         known, errors = fill_in(plan, self._in_flight)
-        rows = iter(sample_rows(plan, known))
-        tokens: list[int | None] = [None] * len(plan.chunks)
-        logprobs: dict[int, TokenLogprobs] = {}
-        prompt_logprobs: dict[int, tuple[TokenLogprobs, ...]] = {}
         hidden_states = self._forward(plan, known)
-        for index, (chunk, hidden) in enumerate(zip(plan.chunks, hidden_states, strict=True)):
-            if chunk.prompt_rows is not None:
-                prompt_logprobs[index] = self._prompt_logprobs(
-                    chunk.start, chunk.prompt_rows, hidden
-                )
-            if chunk.sample is None:
-                continue
-            row, logits = next(rows), self._logits(hidden[-1])
-            try:
-                tokens[index] = token = sample_row(logits, row)
-            except ValueError as error:
-                errors.setdefault(index, str(error))
-                continue
-            if (num_top := chunk.sample.params.logprobs) is not None:
-                logprobs[index] = token_logprobs(logits, token, num_top)
-        result = step_result(plan, tokens, errors, logprobs, prompt_logprobs)
+        sampled = _sampled(self._sample_logits(plan, hidden_states), sample_rows(plan, known))
+        prompt_logprobs = {
+            index: self._prompt_logprobs(chunk.start, chunk.prompt_rows, hidden)
+            for index, (chunk, hidden) in enumerate(zip(plan.chunks, hidden_states, strict=True))
+            if chunk.prompt_rows is not None
+        }
+        result = step_result(plan, sampled, errors, prompt_logprobs)
         self._in_flight = sampled_tokens(plan, result)
         return result
 
@@ -99,18 +84,13 @@ class ReferenceExecutor:
         return handle
 
     def logits(self, plan: StepPlan) -> Array:
-        """What `submit` samples from: [rows, vocab], a row per chunk with a sample, in order.
+        """What `submit` samples from: [rows, vocab], a row per sampled token, chunk by chunk.
 
         Writes the KV cache as `submit` does.
         """
         self._check(plan)
-        hidden_states = self._forward(plan, fill_in(plan, self._in_flight)[0])
-        rows = [
-            self._logits(hidden[-1])
-            for chunk, hidden in zip(plan.chunks, hidden_states, strict=True)
-            if chunk.sample is not None
-        ]
-        return np.array(rows, dtype=np.float32).reshape(len(rows), self._spec.vocab_size)
+        known, _ = fill_in(plan, self._in_flight)
+        return self._sample_logits(plan, self._forward(plan, known))
 
     def _check(self, plan: StepPlan) -> None:
         check_plan(
@@ -121,10 +101,20 @@ class ReferenceExecutor:
             num_swap_blocks=self._num_swap_blocks,
         )
 
+    def _sample_logits(self, plan: StepPlan, hidden_states: list[Array]) -> Array:
+        """After the last known token of each chunk with a sample, and after each draft."""
+        rows = [
+            self._logits(row)
+            for chunk, hidden in zip(plan.chunks, hidden_states, strict=True)
+            if chunk.sample is not None
+            for row in hidden[-1 - chunk.num_drafts :]
+        ]
+        return np.array(rows, dtype=np.float32).reshape(len(rows), self._spec.vocab_size)
+
     @_nan_is_reported_by_row
     def _logits(self, hidden: Array) -> Array:
         """[..., hidden] -> [..., vocab]"""
-        logits: Array = hidden @ self._weights.head.T
+        logits: Array = hidden @ self._head.T
         return logits
 
     def _prompt_logprobs(
@@ -146,7 +136,7 @@ class ReferenceExecutor:
         spec, eps = self._spec, self._spec.rms_norm_eps
         contexts = [self._slots(chunk.block_table, chunk.end) for chunk in plan.chunks]
         positions = [np.arange(chunk.start, chunk.end) for chunk in plan.chunks]
-        x = self._weights.embedding[np.concatenate([np.array(ids) for ids in known])]
+        x = self._embedding[np.concatenate([np.array(ids) for ids in known])]
         x = x * np.float32(spec.embedding_scale)
         for kind, weights, cache in zip(spec.attention, self._layers, self._cache, strict=True):
             h = _rms_norm(x, weights.attention_norm, eps)
@@ -155,7 +145,7 @@ class ReferenceExecutor:
             h = _rms_norm(x, weights.mlp_norm, eps)
             gated = self._activation(h @ weights.gate.T) * (h @ weights.up.T)
             x = x + _rms_norm(gated @ weights.down.T, weights.mlp_post_norm, eps)
-        x = _rms_norm(x, self._weights.final_norm, eps)
+        x = _rms_norm(x, self._final_norm, eps)
         return np.split(x, _cuts(positions))
 
     def _move_blocks(self, plan: StepPlan) -> None:
@@ -223,6 +213,20 @@ class ReferenceExecutor:
         blocks = np.array(block_table)[positions // self._block_size]
         slots: Ids = blocks * self._block_size + positions % self._block_size
         return slots
+
+
+def _sampled(logits: Array, rows: list[SampleRow]) -> SampledRows:
+    """A token from each row of logits [rows, vocab]."""
+    sampled = SampledRows([None] * len(rows))
+    for i, row in enumerate(rows):
+        try:
+            sampled.token_ids[i] = token = sample_row(logits[i], row)
+        except ValueError as error:
+            sampled.errors[i] = str(error)
+            continue
+        if (num_top := row.sample.params.logprobs) is not None:
+            sampled.logprobs[i] = token_logprobs(logits[i], token, num_top)
+    return sampled
 
 
 def _cuts(positions: list[Ids]) -> Ids:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,23 +18,12 @@ from headway.runtime.adjustments import adjust
 from headway.runtime.draws import uniforms, why_no_token
 from headway.runtime.filters import ranks_tokens, truncate
 from headway.runtime.inputs import SampleRow
+from headway.runtime.results import SampledRows
 
-__all__ = ["SampledRows", "prompt_logprobs", "sample"]
+__all__ = ["largest", "likeliest", "prompt_logprobs", "sample"]
 
 _SLICE_BYTES = 8 << 20
 """Float64 probabilities held at a time; more would fall out of the CPU's caches."""
-
-
-@dataclass(frozen=True, slots=True)
-class SampledRows:
-    """What the rows of a batch came to."""
-
-    token_ids: list[int | None]
-    """The token of each row; None where it has an error."""
-    errors: dict[int, str]
-    """Row → why no token can be sampled."""
-    logprobs: dict[int, TokenLogprobs]
-    """Row → of its token, for the rows whose params ask for `logprobs`."""
 
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> SampledRows:
@@ -56,6 +44,25 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> SampledRows:
         records = prompt_logprobs(raw[num_top], [tokens[i] or 0 for i in some], num_top)
         logprobs |= {i: of for i, of in zip(some, records, strict=True) if i not in errors}
     return SampledRows(tokens, errors, logprobs)
+
+
+def largest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The first token of the largest logit of each row, or of the NaNs, and that logit."""
+    if logits.device.type == "cpu":  # NumPy's search is the faster
+        tokens = torch.from_numpy(logits.numpy().argmax(axis=-1))
+    else:
+        tokens = logits.argmax(dim=-1)
+    return tokens, logits.gather(1, tokens[:, None])[:, 0]
+
+
+def likeliest(tokens: Tensor, values: Tensor, rows: Sequence[SampleRow]) -> SampledRows:
+    """Of rows that take their likeliest token, given with its raw logit (`Backend.likeliest`)."""
+    errors: dict[int, str] = {}
+    for i, value in enumerate(values.tolist()):
+        if (reason := why_no_token(value, rows[i].sample)) is not None:
+            errors[i] = reason
+    found = [None if i in errors else token for i, token in enumerate(tokens.tolist())]
+    return SampledRows(found, errors)
 
 
 def prompt_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: int) -> list[TokenLogprobs]:
@@ -97,13 +104,8 @@ def _likeliest(logits: Tensor, count: int) -> Tensor:
 
 
 def _choose(logits: Tensor, rows: Sequence[SampleRow]) -> tuple[list[int | None], dict[int, str]]:
-    best = _argmax(logits)
-    tokens: list[int | None] = best.tolist()
-    errors: dict[int, str] = {}
-    for i, value in enumerate(logits.gather(1, best[:, None])[:, 0].tolist()):
-        if (reason := why_no_token(value, rows[i].sample)) is not None:
-            errors[i] = reason
-            tokens[i] = None
+    best = likeliest(*largest(logits), rows)
+    tokens, errors = best.token_ids, best.errors
     drawn = [i for i, r in enumerate(rows) if not r.sample.params.greedy and i not in errors]
     drawn.sort(key=lambda i: ranks_tokens(rows[i].sample.params, logits.shape[1]))  # fewer copies
     rows_at_once = _rows_at_once(logits)
@@ -112,13 +114,6 @@ def _choose(logits: Tensor, rows: Sequence[SampleRow]) -> tuple[list[int | None]
         for i, token in zip(some, _draw(logits[some], [rows[i] for i in some]), strict=True):
             tokens[i] = token
     return tokens, errors
-
-
-def _argmax(logits: Tensor) -> Tensor:
-    """The first of the largest in each row, or of the NaNs: NumPy's search is the faster."""
-    if logits.device.type == "cpu":
-        return torch.from_numpy(logits.numpy().argmax(axis=-1))
-    return logits.argmax(dim=-1)
 
 
 def _draw(logits: Tensor, rows: Sequence[SampleRow]) -> list[int]:

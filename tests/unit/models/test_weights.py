@@ -8,7 +8,7 @@ import pytest
 from headway.errors import ModelError, ModelNotFound, UnsupportedModel
 from headway.models import loading
 from headway.models.gguf import GGUFFile
-from headway.models.spec import DecoderWeights, LayerWeights
+from headway.models.spec import DecoderWeights, LayerWeights, row_parts
 from headway.models.weights import open_model
 from unit.models.gguf_files import (
     HEAD_DIM,
@@ -173,9 +173,9 @@ class Counting:
         self.tensors, self.size_bytes, self._file = file.tensors, file.size_bytes, file
         self.loaded: list[str] = []
 
-    def load(self, name: str) -> np.ndarray:
+    def load(self, name: str, rows: slice | None = None) -> np.ndarray:
         self.loaded.append(name)
-        return self._file.load(name)
+        return self._file.load(name, rows)
 
 
 def many_layers(tmp_path: Path) -> tuple[Counting, DecoderWeights]:
@@ -185,24 +185,51 @@ def many_layers(tmp_path: Path) -> tuple[Counting, DecoderWeights]:
     return file, loading.load_weights(file, model.spec, model._layout)
 
 
-def test_layers_are_loaded_two_ahead_of_the_one_taken(tmp_path: Path) -> None:
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_MAX_THREADS", 2)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_layers_are_loaded_a_few_tensors_ahead_of_the_one_taken(tmp_path: Path) -> None:
     file, weights = many_layers(tmp_path)
-    assert sorted(file.loaded) == ["output_norm.weight", "token_embd.weight"]
+    assert file.loaded == ["output_norm.weight"]
     layers = iter(weights.layers)
     for index in range(9):
         assert isinstance(next(layers), LayerWeights)
-        begun = {int(name.split(".")[1]) for name in file.loaded if name.startswith("blk.")}
-        assert max(begun) <= index + 2
+        loaded = [name for name in file.loaded if name.startswith("blk.")]
+        assert 9 * (index + 1) <= len(loaded) <= 9 * (index + 1) + 4
         assert sum(name.startswith(f"blk.{index}.") for name in file.loaded) == 9
     assert next(layers, None) is None
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_giving_up_half_way_loads_no_more(tmp_path: Path) -> None:
     file, weights = many_layers(tmp_path)
     layers = iter(weights.layers)
     next(layers)
     layers.close()  # type: ignore[attr-defined]
-    assert not any(name.startswith("blk.3.") for name in file.loaded)
+    assert not any(name.startswith("blk.2.") for name in file.loaded)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_embedding_comes_in_parts_that_make_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "_PART_BYTES", 4 * 4 * HIDDEN + 3)  # four rows
+    file, weights = many_layers(tmp_path)
+    assert weights.embedding.shape == (VOCAB, HIDDEN)
+    parts = list(row_parts(weights.embedding))
+    assert {len(part) for part in parts[:-1]} == {4}
+    whole = file.load("token_embd.weight")
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(np.asarray(weights.embedding), whole)
+
+
+def test_a_matrix_in_memory_is_one_part() -> None:
+    matrix = np.zeros((3, 2), np.float32)
+    [part] = row_parts(matrix)
+    assert part is matrix
 
 
 def test_a_file_that_is_one_of_several_is_refused(tmp_path: Path) -> None:

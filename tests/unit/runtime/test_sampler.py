@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ DRAWS = 5_000
 def counts_of(logits: list[float], **params: Any) -> npt.NDArray[np.int64]:
     """How often each token comes in many draws from the same logits."""
     row = row_of(seed=42, **params)
-    rows = [replace(row, position=i, output_ids=()) for i in range(DRAWS)]
+    rows = [row._replace(position=i, output_ids=()) for i in range(DRAWS)]
     found = sample(torch.tensor([logits]).repeat(DRAWS, 1), rows)
     return np.bincount(np.array(found.token_ids), minlength=len(logits))
 

@@ -64,10 +64,10 @@ class Decoder:
         # `map` lets go of a layer before it takes the next, unlike a loop's variable.
         self._layers = list(map(self._layer, spec.attention, weights.layers))
         assert len(self._layers) == spec.num_layers
-        self._embedding = self._tensor(weights.embedding)
+        self._embedding = self._tensor(np.asarray(weights.embedding))
         self._embedding_scale = torch.tensor(spec.embedding_scale, dtype=dtype).item()
         tied = weights.head is weights.embedding
-        self._head = self._embedding if tied else self._tensor(weights.head)
+        self._head = self._embedding if tied else self._tensor(np.asarray(weights.head))
         self._final_norm = self._norm_weight(weights.final_norm)
         self._frequencies = [
             torch.tensor(rope.frequencies, dtype=torch.float64, device=device)
@@ -212,16 +212,14 @@ def _attend(q: Tensor, kv: Tensor, group: AttentionGroup, scale: float, out: Ten
     """
     num_kv_heads, queries, head_dim = q.shape[1:]
     kv = kv.view(2, num_kv_heads, group.num_sequences, -1, head_dim)[..., : group.context, :]
-    order = (1, 2, 0, 3) if group.is_prefill else (1, 0, 2, 3)
     if group.is_prefill:
+        q, out = q.permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
         kv = kv.expand(-1, -1, queries, -1, -1)
-    out.permute(order).copy_(
-        F.scaled_dot_product_attention(
-            q.permute(order),
-            kv[0],
-            kv[1],
-            attn_mask=group.mask,
-            is_causal=group.mask is None,
-            scale=scale,
-        )
+    else:  # [kv heads, sequences, queries of their tokens, head_dim]
+        shape = (group.num_sequences, group.tokens_each, *q.shape[1:])
+        q = q.view(shape).permute(2, 0, 1, 3, 4).flatten(2, 3)
+        out = out.view(shape).permute(2, 0, 1, 3, 4)
+    attended = F.scaled_dot_product_attention(
+        q, kv[0], kv[1], attn_mask=group.mask, is_causal=group.mask is None, scale=scale
     )
+    out.copy_(attended.view(out.shape))

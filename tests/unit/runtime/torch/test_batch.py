@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from headway.core.plan import Chunk, StepPlan
+from headway.runtime.inputs import output_rows
 from headway.runtime.torch.batch import Batch, BatchBuilder
 from headway.runtime.torch.kv_store import KVStore
 from tiny import TINY
@@ -13,13 +14,15 @@ from tiny_plans import chunk_of
 
 CPU, BLOCK = torch.device("cpu"), 16
 HEADS = 2 * TINY.num_kv_heads
+QUERIES = TINY.num_heads // TINY.num_kv_heads
 TABLE = tuple(range(100, 132))
 
 
 def build(windows: Collection[int | None], *chunks: Chunk) -> Batch:
     store = KVStore(TINY, num_blocks=200, block_size=BLOCK, device=CPU, dtype=torch.float32)
-    builder = BatchBuilder(store, windows, device=CPU, dtype=torch.float32)
-    return builder.build(StepPlan(0, chunks), [chunk.token_ids for chunk in chunks])
+    builder = BatchBuilder(store, windows, queries=QUERIES, device=CPU, dtype=torch.float32)
+    plan = StepPlan(0, chunks)
+    return builder.build(plan, [chunk.token_ids for chunk in chunks], output_rows(plan))
 
 
 def decode(context: int, table: tuple[int, ...] = TABLE) -> Chunk:
@@ -80,3 +83,32 @@ def test_a_chunk_that_begins_its_sequence_needs_no_mask_but_for_a_window() -> No
     assert groups[None][0].mask is None
     assert groups[30] is groups[None]
     assert groups[20][0].mask is not None
+
+
+def test_chunks_of_equally_few_tokens_attend_together_each_row_up_to_its_own() -> None:
+    other, third = tuple(range(40, 60)), tuple(range(60, 80))
+    chunks = (
+        chunk_of("a", [1] * 3, other, start=40),
+        decode(7, (9,)),
+        chunk_of("b", [1] * 3, TABLE, start=58),
+        chunk_of("c", [1] * 2, third, start=5),
+        chunk_of("d", [1] * 9, (8,)),
+        chunk_of("e", [1] * 9, (7,)),
+    )
+    batch = build((None, 20), *chunks)
+    assert batch.positions[:6].tolist() == [6, 5, 6, 58, 59, 60]
+    for window in (None, 20):
+        groups = batch.groups[window]
+        shapes = [(group.num_sequences, group.tokens_each, group.rows.start) for group in groups]
+        assert shapes == [(1, 1, 0), (1, 2, 1), (2, 3, 3), (1, 9, 9), (1, 9, 18)]
+        assert [group.is_prefill for group in groups] == [False, True, False, True, True]
+        drafted = groups[2]
+        assert drafted.mask is not None
+        assert drafted.mask.shape == (1, 2, 3 * QUERIES, drafted.context)
+        blocks = drafted.kv_rows[: len(drafted.kv_rows) // HEADS].view(2, -1)
+        for i, (chunk, table) in enumerate(((chunks[2], TABLE), (chunks[0], other))):
+            first = table.index(int(blocks[i, 0])) * BLOCK
+            for row in range(3 * QUERIES):
+                last = chunk.start + row // QUERIES
+                seen = (first + (drafted.mask[0, i, row] == 0).nonzero()[:, 0]).tolist()
+                assert seen == list(range(max(0, last + 1 - (window or 100)), last + 1))

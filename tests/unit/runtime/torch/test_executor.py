@@ -13,7 +13,7 @@ import torch
 from headway.core.plan import StepPlan
 from headway.errors import InvalidConfig
 from headway.models.spec import DecoderSpec, LayerWeights
-from headway.runtime.torch import executor
+from headway.runtime.torch import EagerBackend, executor
 from tiny import TINY, TINY_SPECS, tiny_weights
 from tiny_executors import WEIGHTS, each_model, pytorch, reference
 from tiny_plans import BLOCK_SIZE, NUM_BLOCKS, chunk_of, random_plans, whole
@@ -88,7 +88,9 @@ def test_the_cache_takes_the_bytes_that_the_spec_says(
     kv: torch.dtype | None, element_bytes: int
 ) -> None:
     expected = TINY.kv_elements_per_token * element_bytes * NUM_BLOCKS * BLOCK_SIZE
-    assert pytorch(kv_cache_dtype=kv).kv_bytes == expected
+    sizes = {"num_blocks": NUM_BLOCKS, "block_size": BLOCK_SIZE}
+    backend = EagerBackend(TINY, WEIGHTS["llama"], **sizes, kv_cache_dtype=kv)
+    assert backend.kv_bytes == expected
 
 
 @pytest.mark.parametrize("field", ["dtype", "kv_cache_dtype"])
@@ -130,15 +132,6 @@ def test_many_rows_of_any_length_decode_as_they_do_alone() -> None:
     alone = pytorch()
     for tokens, row in zip(sequences, rows, strict=True):
         np.testing.assert_allclose(row, alone.logits(whole(tokens))[0], atol=1e-4)
-
-
-def test_the_number_of_threads_is_set_when_asked_for() -> None:
-    before = torch.get_num_threads()
-    try:
-        pytorch(num_threads=2)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_weights_that_may_not_be_written_are_left_as_they_are() -> None:
