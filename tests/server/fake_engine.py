@@ -7,6 +7,7 @@ import queue
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from headway.core.plan import TokenLogprobs
+from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputDelta
 from headway.errors import EngineDead
 from headway.metrics import Observer
@@ -103,6 +104,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.observers: list[Observer] = []
         self.max_model_len = 100
+        self.exactness = Exactness(True, "as if")
         self.reset()
 
     def reset(self) -> None:

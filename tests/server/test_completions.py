@@ -126,14 +126,16 @@ def test_a_stream_is_server_sent_events_that_end_with_done(client: httpx.Client)
     assert all("usage" not in chunk for chunk in chunks)
 
 
-def test_text_that_is_held_back_makes_no_event(client: httpx.Client, engine: FakeEngine) -> None:
+def test_a_token_whose_text_is_held_back_makes_an_event_without_text(
+    client: httpx.Client, engine: FakeEngine
+) -> None:
     engine.script = lambda request: [
         delta(tokens=[1]),
         delta("é", tokens=[2]),
         delta(tokens=[3], finish="stop"),
     ]
     chunks = events(post(client, stream=True))
-    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["é", ""]
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["", "é", ""]
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 

@@ -13,7 +13,7 @@ from server.fake_engine import FakeEngine
 
 STEP = StepRecord(
     step=1,
-    time_s=10.0,
+    time_s=3.0,
     duration_s=0.02,
     chunks=(
         Chunk("a", 16, (1,) * 5, (0, 1)),
@@ -134,6 +134,27 @@ def test_what_ended_with_a_step_is_no_longer_in_the_gauges() -> None:
     metrics(STEP, (ENDED, NEVER_ADMITTED))
     got = samples(metrics)
     assert (got["num_requests_running"], got["num_requests_waiting"]) == (2, 1)
+
+
+def test_what_ended_while_the_next_plan_was_in_flight_is_not_in_the_gauges_either() -> None:
+    metrics = PrometheusMetrics("m")
+    metrics(STEP, (ENDED, NEVER_ADMITTED))
+    metrics(replace(STEP, step=2, time_s=3.5), ())
+    got = samples(metrics)
+    assert (got["num_requests_running"], got["num_requests_waiting"]) == (2, 1)
+    metrics(replace(STEP, step=3, time_s=4.5), ())
+    got = samples(metrics)
+    assert (got["num_requests_running"], got["num_requests_waiting"]) == (3, 2)
+
+
+def test_drafts_are_counted_as_sequences_as_tokens_and_where_they_were_right() -> None:
+    metrics = PrometheusMetrics("m")
+    drafted = (STEP.chunks[0], Chunk("b", 32, (1, 2, 3), (2, 3, 4), num_drafts=2))
+    metrics(replace(STEP, chunks=drafted, num_draft_tokens=2, num_accepted_tokens=1), ())
+    metrics(STEP, ())
+    got = samples(metrics)
+    names = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
+    assert [got[f"spec_decode_{name}_total"] for name in names] == [1, 2, 1]
 
 
 def test_an_engine_with_nothing_left_to_do_shows_zero() -> None:

@@ -13,6 +13,7 @@ CARD = {
     "created": CREATED,
     "owned_by": "headway",
     "max_model_len": 100,
+    "headway": {"exact": True, "exactness": "promised: as if"},
 }
 
 

@@ -16,6 +16,7 @@ from headway.core.policy import FCFSPolicy
 from headway.core.scheduler import Scheduler
 from headway.engine.async_engine import AsyncEngine, RequestStream
 from headway.engine.core import EngineCore
+from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputProcessor
 from headway.metrics import Observer, RequestRecord, StepRecord
 from headway.runtime.reference import ReferenceExecutor
@@ -121,6 +122,7 @@ class TinyEngine:
             chat_template=None,
             sampling_defaults={},
             max_model_len=128,
+            exactness=Exactness(False, "not probed"),
         )
 
     def wait_for(self, num_requests: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from headway.core.request import FinishReason
 from headway.engine.core import EngineCore
+from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputDelta
 from headway.errors import EngineDead, InvalidRequest
 from headway.metrics import Observer
@@ -65,11 +66,13 @@ class AsyncEngine:
         chat_template: PromptTemplate | None,
         sampling_defaults: Mapping[str, Any],
         max_model_len: int,
+        exactness: Exactness,
     ) -> None:
         self.tokenizer = tokenizer
         self.chat_template = chat_template
         self.sampling_defaults = sampling_defaults
         self.max_model_len = max_model_len
+        self.exactness = exactness
         self._core = core
         self._streams: dict[str, RequestStream] = {}
         """Requests that have not ended; touched in the event loop alone."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headway.clock import Clock
+from headway.core.drafting import NO_DRAFTS
 from headway.core.plan import Executor, StepPlan
 from headway.core.request import FinishReason, Request
 from headway.core.scheduler import Scheduler
 from headway.core.step import StepOutcome
 from headway.engine.costs import CostMeter
 from headway.engine.outputs import NewRequest, OutputDelta, OutputProcessor
+from headway.engine.pace import Pace
+from headway.engine.speculation import Speculator
+from headway.engine.threaded import ThreadedExecutor
 from headway.metrics import Costs, Observer, RequestRecord
 
 __all__ = ["EngineCore", "Recorder"]
@@ -32,7 +37,9 @@ class Recorder(Protocol):
 
     def added(self, requests: Sequence[Request], now: float) -> None: ...
     def finished(self, request_id: str, reason: FinishReason, now: float) -> None: ...
-    def planned(self, plan: StepPlan, now: float, costs: Costs | None) -> None: ...
+    def planned(
+        self, plan: StepPlan, now: float, costs: Costs | None, drafts: Mapping[str, Sequence[int]]
+    ) -> None: ...
     def applied(
         self,
         outcome: StepOutcome,
@@ -45,6 +52,13 @@ class Recorder(Protocol):
     def close(self) -> None: ...
 
 
+class _Submitted(NamedTuple):
+    plan: StepPlan
+    handle: Any
+    """The executor's, or what it raised instead."""
+    time_s: float
+
+
 class EngineCore:
     """Joins a scheduler, an executor and the text of the outputs.
 
@@ -52,6 +66,10 @@ class EngineCore:
     scheduler and outputs, and is never held while the model runs.
 
     Args:
+        async_scheduling: have two plans in flight, so that the next is made, and the output of the
+            last given out, while a step runs (rule S11). Of use where `submit` returns at once.
+        pace: when to make the next plan while a step runs; None: at once.
+        speculator: makes drafts (rule S14); None: there are none.
         eos_token_ids: tokens that end a request unless it ignores them.
         seeds: draws the seed of a request that has none.
         costs: measures what the scheduler is told of the executor; None: it is told nothing.
@@ -72,6 +90,9 @@ class EngineCore:
         costs: CostMeter | None = None,
         queue_timeout_s: float | None = None,
         recorder: Recorder | None = None,
+        async_scheduling: bool = False,
+        pace: Pace | None = None,
+        speculator: Speculator | None = None,
         debug_invariants: bool = False,
     ) -> None:
         self._scheduler = scheduler
@@ -84,6 +105,13 @@ class EngineCore:
         self._queue_timeout_s = queue_timeout_s
         self._recorder = recorder
         self._debug_invariants = debug_invariants
+        self._speculator = speculator
+        self._most_in_flight = 2 if async_scheduling else 1
+        self._pace = pace
+        self._collected_s = 0.0
+        """When the last result was taken: what was submitted by then runs since."""
+        self._in_flight: deque[_Submitted] = deque()
+        """Plans that were submitted and not collected, by the thread that steps."""
         self._observers: list[Observer] = []
         self._lock = threading.Lock()
 
@@ -148,28 +176,76 @@ class EngineCore:
             return self._outputs.end(request_id, FinishReason.ABORT)
 
     def close(self) -> None:
-        """Ends the recording, if there is one; to be called once nothing more will be done."""
+        """Ends the recording, if there is one, and the executor's thread, if it has one; to be
+        called once nothing more will be done."""
         with self._lock:
             if self._recorder is not None:
                 self._recorder.close()
                 self._recorder = None
+        if isinstance(self._executor, ThreadedExecutor):
+            self._executor.close()
 
     def step(self) -> list[OutputDelta]:
-        """Plans and runs one step; what it adds to each request, in the order of the batch."""
+        """Submits the plans that can be made by now, and takes the result of the oldest; what that
+        adds to each request, in the order of the batch."""
+        while self._may_plan:
+            plan = self._plan()
+            if not plan.to_run:
+                break
+            self._submit(plan)
+        if self._in_flight:
+            return self._collect()
+        with self._lock:
+            return self._report(self._scheduler.flush(), self._clock.now())
+
+    @property
+    def _may_plan(self) -> bool:
+        if not self._in_flight:
+            return True
+        if isinstance(self._in_flight[-1].handle, BaseException):
+            return False  # it was not taken, so what comes after it is void too
+        if self._speculator is not None and self._speculator.engaged:
+            return False  # what is guessed at depends on the result
+        return len(self._in_flight) < self._most_in_flight and not self._ends_first()
+
+    def _ends_first(self) -> bool:
+        """Waits until the next plan is to be made; True: the running step has ended by then."""
+        if self._pace is None:
+            return False
+        plan, handle, time_s = self._in_flight[-1]
+        began_s = max(time_s, self._collected_s)
+        return self._pace.wait(handle, plan.num_tokens, self._clock.now() - began_s)
+
+    def _plan(self) -> StepPlan:
+        drafts = NO_DRAFTS
+        if self._speculator is not None and not self._in_flight:
+            with self._lock:
+                requests = self._scheduler.draftable
+            drafts = self._speculator.propose(requests)  # a model may run
         with self._lock:
             now = self._clock.now()
             costs = None if self._costs is None else self._costs.costs
-            plan = self._scheduler.schedule(now, costs)
+            plan = self._scheduler.schedule(now, costs, drafts)
             if self._recorder is not None:
-                self._recorder.planned(plan, now, costs)
-            if not plan.to_run:
-                return self._report(self._scheduler.flush(), now)
-        return self._run(plan)
+                self._recorder.planned(plan, now, costs, drafts)
+        return plan
 
-    def _run(self, plan: StepPlan) -> list[OutputDelta]:
+    def _submit(self, plan: StepPlan) -> None:
+        """What is raised is told of when it is the plan's turn: those before it stand."""
         try:
-            result = self._executor.collect(self._executor.submit(plan))
+            handle = self._executor.submit(plan)
         except BaseException as error:
+            handle = error
+        self._in_flight.append(_Submitted(plan, handle, self._clock.now()))
+
+    def _collect(self) -> list[OutputDelta]:
+        plan, handle, _ = self._in_flight.popleft()
+        try:
+            if isinstance(handle, BaseException):
+                raise handle
+            result = self._executor.collect(handle)
+        except BaseException as error:
+            self._in_flight.clear()
             message = f"the step failed: {type(error).__name__}: {error}"
             with self._lock:
                 now = self._clock.now()
@@ -180,8 +256,10 @@ class EngineCore:
             logger.exception("step %d failed", plan.step)
             return deltas
         with self._lock:
-            now = self._clock.now()
+            now = self._collected_s = self._clock.now()
             outcome = self._scheduler.apply(result, now)
+            if self._speculator is not None:
+                self._speculator.observe(plan, result, outcome.records[-1])
             return self._report(outcome, now, step=plan.step, errors=result.errors)
 
     def _finish(self, request_id: str, reason: FinishReason) -> bool:
@@ -204,16 +282,20 @@ class EngineCore:
         """Called with the lock held. What it is about is said as in `Recorder.applied`."""
         if self._recorder is not None:
             self._recorder.applied(outcome, now, step=step, errors=errors, failed=failed)
-        deltas = [self._outputs.process(update) for update in outcome.updates]
-        ended = outcome.ended
-        for update, delta in zip(outcome.updates, deltas, strict=True):
+        deltas, ended = list[OutputDelta](), outcome.ended
+        for update in outcome.updates:
+            delta = self._outputs.process(update)
+            if delta is None:
+                continue
+            deltas.append(delta)
             if delta.finish_reason == FinishReason.STOP != update.finish_reason:
                 ended = self._stop(delta.request_id, ended)
         if self._debug_invariants:
             self._scheduler.check()
         for record in outcome.records or (None,):
-            if self._costs is not None and record is not None:
-                self._costs.observe(record)
+            for observes in (self._costs, self._pace):
+                if observes is not None and record is not None:
+                    observes.observe(record)
             for observer in self._observers:
                 observer(record, ended)
             ended = ()

@@ -218,10 +218,15 @@ class OutputProcessor:
                 sequences[ids] = None
         return tuple(sequences)
 
-    def process(self, update: Update) -> OutputDelta:
+    def process(self, update: Update) -> OutputDelta | None:
         """The text of one update. A stop string in it makes its `finish_reason` stop, whatever
-        the scheduler said: the caller must then end the request."""
+        the scheduler said: the caller must then end the request.
+
+        None: the token comes after a stop string, in the same step (rule S14).
+        """
         request = update.request
+        if request.request_id not in self._streams:
+            return None
         detokenizer = self._streams[request.request_id].detokenizer
         reason = update.finish_reason
         stop_reason: int | str | None = None

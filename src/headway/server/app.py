@@ -39,6 +39,10 @@ def create_app(engine: AsyncEngine, *, served_model_name: str, created: int) -> 
         "created": created,
         "owned_by": "headway",
         "max_model_len": engine.max_model_len,
+        "headway": {
+            "exact": engine.exactness.promised,
+            "exactness": str(engine.exactness),
+        },
     }
 
     async def models(_request: Request) -> Response:

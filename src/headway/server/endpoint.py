@@ -243,9 +243,9 @@ async def _stream(
         async for index, delta in deltas:
             chunks = [] if opened[index] else [reply.opening(index)]
             opened[index] = True
-            # Text may be held back: half a character, or what may become a stop string.
-            if delta.text or delta.logprobs or delta.finish_reason is not None:
-                chunks.append(reply.chunk(index, delta, answers[index]))
+            # A token is told of at once, though its text may be none, or be held back: half a
+            # character, or what may become a stop string. (vLLM does the same.)
+            chunks.append(reply.chunk(index, delta, answers[index]))
             answers[index].add(delta)
             await events.send(msgspec.json.encode(chunk) for chunk in chunks if chunk is not None)
     closing = [b"[DONE]"]

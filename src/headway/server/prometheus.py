@@ -33,6 +33,8 @@ class PrometheusMetrics:
         self._registry = CollectorRegistry()
         self._model_name = model_name
         self._recent_lookups = PrefixHitRate()
+        self._ended_before: tuple[RequestRecord, ...] = ()
+        """With the last step."""
         self._make_gauges()
         self._make_counters()
         self._make_histograms()
@@ -52,10 +54,12 @@ class PrometheusMetrics:
 
     def _observe_state(self, step: StepRecord, ended: tuple[RequestRecord, ...]) -> None:
         # A record shows the state that its plan left. What has ended since must not stay in
-        # the gauges, for no step may follow soon.
-        batch = {chunk.request_id for chunk in step.chunks} if ended else set()
-        running = step.num_running - sum(request.request_id in batch for request in ended)
-        waiting = step.num_waiting - sum(request.first_scheduled_s is None for request in ended)
+        # the gauges, for no step may follow soon; it may have ended with the result before.
+        gone = [r for r in (*self._ended_before, *ended) if r.finished_s > step.time_s]
+        self._ended_before = ended
+        batch = {chunk.request_id for chunk in step.chunks} if gone else set()
+        running = step.num_running - sum(request.request_id in batch for request in gone)
+        waiting = step.num_waiting - sum(request.first_scheduled_s is None for request in gone)
         num_blocks = step.blocks_used + step.blocks_cached + step.blocks_free
         self._blocks_cached.set(step.blocks_cached / num_blocks)
         if running <= 0 and waiting <= 0:
@@ -82,6 +86,10 @@ class PrometheusMetrics:
         self._evictions.inc(step.evictions)
         self._recomputed.inc(step.recomputed_tokens)
         self._discarded.inc(step.discarded_tokens)
+        if step.num_draft_tokens:
+            self._drafts.inc(sum(chunk.num_drafts > 0 for chunk in step.chunks))
+            self._draft_tokens.inc(step.num_draft_tokens)
+            self._accepted_tokens.inc(step.num_accepted_tokens)
         for cause, count in step.preemptions.items():
             self._preemptions.labels(self._model_name, cause).inc(count)
         self._swapped_out.inc(step.swapped_out_blocks)
@@ -167,11 +175,22 @@ class PrometheusMetrics:
         self._discarded = self._counter(
             "discarded_tokens", "Tokens computed for requests that had ended, or in failed steps"
         )
+        self._drafts = self._counter(
+            "spec_decode_num_drafts", "Chunks of a step that ended in draft tokens"
+        )
+        self._draft_tokens = self._counter(
+            "spec_decode_num_draft_tokens", "Draft tokens that steps checked"
+        )
+        self._accepted_tokens = self._counter(
+            "spec_decode_num_accepted_tokens", "Of those, tokens that became output"
+        )
         self._steps_failed = self._counter("steps_failed", "Steps that the executor failed")
 
     def _make_histograms(self) -> None:
         self._step_duration = self._histogram(
-            "step_duration_seconds", "From making a plan to applying its result", _STEP_S
+            "step_duration_seconds",
+            "From making a plan, or the result before where later, to applying its result",
+            _STEP_S,
         )
         self._step_tokens = self._histogram(
             "iteration_tokens_total", "Tokens in a step, of prompts and outputs", _TOKENS

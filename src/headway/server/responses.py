@@ -254,7 +254,7 @@ class ChatReply:
     def chunk(self, index: int, delta: OutputDelta, _before: Answer, /) -> Struct:
         choice = ChatChunkChoice(
             index=index,
-            delta=ChatDelta(content=delta.text or None),
+            delta=ChatDelta(content=delta.text or (None if delta.finish_reason else "")),
             logprobs=self.shown.chat(delta.logprobs),
             finish_reason=delta.finish_reason,
             stop_reason=delta.stop_reason,

@@ -6,10 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from headway.config import EngineArgs, ModelLimits, resolve
+from headway.engine.exactness import Exactness
 from headway.errors import InvalidRequest
-from headway.llm.build import Engine, _chat_template
+from headway.llm.banner import banner
+from headway.llm.build import _chat_template
+from headway.llm.executors import make_executor
+from tiny import TINY, tiny_weights
+from tiny_executors import one_thread
 
 
 def test_a_chat_template_that_cannot_be_used_is_no_obstacle_until_it_is_asked_for() -> None:
@@ -27,21 +33,38 @@ def test_the_banner_says_that_the_order_is_strict_and_how_requests_are_preempted
     limits = ModelLimits(
         max_position=64, num_parameters=1, kv_elements_per_token=1, available_bytes=2**30
     )
-    model = SimpleNamespace(
+    model: Any = SimpleNamespace(
         name="m", spec=SimpleNamespace(architecture="llama"), num_parameters=1e6
     )
 
-    def banner(**options: Any) -> str:
-        config = resolve(EngineArgs(**options), limits, device="cpu")
-        return Engine.banner(SimpleNamespace(config=config, model=model))  # type: ignore[arg-type]
+    def said(**options: Any) -> str:
+        config = resolve(EngineArgs(executor="eager", **options), limits, device="cpu")
+        return banner(config, model, Exactness(False, "of sorts"))
 
-    plain = banner(scheduling_policy="priority")
+    plain = said(scheduling_policy="priority")
     assert "Scheduler  priority; " in plain
     assert "preemption by" not in plain
-    assert "Scheduler  priority, strict; " in banner(
-        scheduling_policy="priority", priority_aging=0.0
-    )
+    assert "Exactness  no promise: of sorts" in plain
+    assert "Scheduler  priority, strict; " in said(scheduling_policy="priority", priority_aging=0.0)
     blocks = int(0.0001 * 2**30) // (16 * 4)
-    assert f"preemption by swap, {blocks:,} swap blocks" in banner(
+    assert f"preemption by swap, {blocks:,} swap blocks" in said(
         preemption_mode="swap", swap_space=0.0001
     )
+
+
+def test_the_number_of_threads_is_set_when_asked_for() -> None:
+    model: Any = SimpleNamespace(spec=TINY, load_weights=tiny_weights)
+    config: Any = SimpleNamespace(
+        executor="torch",
+        device="cpu",
+        kernels=None,
+        dtype="float32",
+        kv_cache_dtype="float32",
+        num_kv_blocks=2,
+        block_size=4,
+        num_swap_blocks=0,
+        num_threads=2,
+    )
+    with one_thread():
+        make_executor(config, model)
+        assert torch.get_num_threads() == 2
