@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "attention_tile.h"
+#include "attention_values.h"
 #include "kernels.h"
 #include "memory.h"
 
@@ -179,7 +179,7 @@ Queries prepare_queries(const Task& task, Scratch& scratch) {
         uint8_t* out = scratch.queries + row * stride;
         scratch.multiplier[row] = attention.scale * log2_e;
         scratch.sum[row] = 0;
-        if constexpr (std::is_same_v<Kind, Int8>) {
+        if constexpr (is_int8<Kind>) {
             const Quantised quantised = quantise(q, dim, reinterpret_cast<int8_t*>(out));
             // Not 0: that times -inf would be NaN.
             scratch.multiplier[row] *= quantised.scale;

@@ -64,13 +64,17 @@ void attend(const Cache& cache, const AttentionCall& call) {
     const Items items = plan_items(call.spans, call.num_spans, call.num_heads, cache.num_kv_heads,
                                    cache.head_dim, call.window, call.num_threads);
     std::vector<Scratch> scratch(call.num_threads);
-    in_parallel(call.num_threads, [&](Team& team, int thread) {
-        // Twice, as for two layers: what the first leaves behind is what the second begins with.
-        for (int layer = 0; layer < 2; ++layer)
+    // Twice, as for two layers: what the first leaves behind is what the second begins with.
+    for (int layer = 0; layer < 2; ++layer) {
+        for (int i = 0; i < call.num_spans; ++i)
+            std::fill_n(call.out + call.spans[i].first_row * width, call.spans[i].num_rows * width,
+                        std::nanf(""));
+        in_parallel(call.num_threads, [&](Team& team, int thread) {
             team.each(items.count(), 1, [&](int item) {
                 run_item(attention, items, item, scratch[thread]);
             });
-    });
+        });
+    }
 }
 
 }  // namespace

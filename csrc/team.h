@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #if defined(__x86_64__)
@@ -49,14 +50,16 @@ class Team {
             phase_.store(phase + 1, std::memory_order_release);
             return;
         }
-        // Spins for about what a task takes; then another thread may have the core.
+        // Spins for a few tasks' time; then whoever it waits for may need this very core.
         for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins) {
-            if (spins < 4096)
+            if (spins < SPINS)
                 relax();
             else
-                std::this_thread::yield();
+                std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
     }
+
+    static constexpr int SPINS = 20000;  // about half a millisecond
 
     static void relax() {
 #if defined(__x86_64__)

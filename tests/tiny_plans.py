@@ -50,13 +50,15 @@ def whole(tokens: Sequence[int], table: Sequence[int] = tuple(range(NUM_BLOCKS))
     return StepPlan(step=0, chunks=(chunk_of("whole", tokens, table),))
 
 
-def random_plans(rng: random.Random, sequences: Sequence[Sequence[int]]) -> Iterator[StepPlan]:
+def random_plans(
+    rng: random.Random, sequences: Sequence[Sequence[int]], *, block_size: int = BLOCK_SIZE
+) -> Iterator[StepPlan]:
     """Plans that compute every sequence, in chunks and batches of random size, in any order.
 
     Blocks lie anywhere in the pool. A sequence reads the full blocks that it has in common with
     an earlier one as soon as that one computes them, be it in the same plan. Every chunk samples.
     """
-    tables, shared = _tables(rng, sequences)
+    tables, shared = _tables(rng, sequences, block_size)
     computed = list(shared)
     filled: set[int] = set()
     step = 0
@@ -64,12 +66,12 @@ def random_plans(rng: random.Random, sequences: Sequence[Sequence[int]]) -> Iter
         chunks = []
         for i, (tokens, table) in enumerate(zip(sequences, tables, strict=True)):
             start = computed[i]
-            ready = filled.issuperset(table[: shared[i] // BLOCK_SIZE])
+            ready = filled.issuperset(table[: shared[i] // block_size])
             if start == len(tokens) or not ready or rng.random() < 0.3:
                 continue
             computed[i] = end = min(len(tokens), start + rng.choice((1, 1, 2, 3, 7, 40)))
             chunks.append(chunk_of(str(i), tokens[start:end], table, start=start))
-            filled.update(table[: end // BLOCK_SIZE])
+            filled.update(table[: end // block_size])
         if chunks:
             rng.shuffle(chunks)
             yield StepPlan(step=step, chunks=tuple(chunks))
@@ -77,21 +79,21 @@ def random_plans(rng: random.Random, sequences: Sequence[Sequence[int]]) -> Iter
 
 
 def _tables(
-    rng: random.Random, sequences: Sequence[Sequence[int]]
+    rng: random.Random, sequences: Sequence[Sequence[int]], block_size: int
 ) -> tuple[list[tuple[int, ...]], list[int]]:
     """Block tables, and how many tokens of each sequence lie in blocks of an earlier one."""
     free = rng.sample(range(NUM_BLOCKS), NUM_BLOCKS)
     block_of: dict[tuple[int, ...], int] = {}
     tables, shared = [], []
     for tokens in sequences:
-        prefixes = [tuple(tokens[: i + BLOCK_SIZE]) for i in range(0, len(tokens), BLOCK_SIZE)]
-        hits = list(takewhile(block_of.__contains__, prefixes[: (len(tokens) - 1) // BLOCK_SIZE]))
+        prefixes = [tuple(tokens[: i + block_size]) for i in range(0, len(tokens), block_size)]
+        hits = list(takewhile(block_of.__contains__, prefixes[: (len(tokens) - 1) // block_size]))
         table = [block_of[prefix] for prefix in hits] + [free.pop() for _ in prefixes[len(hits) :]]
         block_of.update(
             (prefix, block)
             for prefix, block in zip(prefixes, table, strict=True)
-            if len(prefix) % BLOCK_SIZE == 0 and prefix not in block_of
+            if len(prefix) % block_size == 0 and prefix not in block_of
         )
         tables.append(tuple(table))
-        shared.append(len(hits) * BLOCK_SIZE)
+        shared.append(len(hits) * block_size)
     return tables, shared

@@ -14,13 +14,15 @@ __all__ = ["NUM_SWAP_BLOCKS", "with_swaps"]
 NUM_SWAP_BLOCKS = 80
 
 
-def with_swaps(rng: random.Random, plans: Sequence[StepPlan]) -> Iterator[StepPlan]:
+def with_swaps(
+    rng: random.Random, plans: Sequence[StepPlan], *, block_size: int = BLOCK_SIZE
+) -> Iterator[StepPlan]:
     """The chunks of `plans` in the same batches, and plans of copies alone between them. Whoever
     has no chunk in a plan may be swapped out by it, and comes back on other blocks with its next
     chunk; others take its blocks meanwhile, from that very plan on. Blocks may be zeroed whose
     content nobody needs any more or yet.
     """
-    moving = _Moving(rng, plans)
+    moving = _Moving(rng, plans, block_size)
     for plan in plans:
         if rng.random() < 0.5:
             yield moving.move(())
@@ -34,8 +36,9 @@ class _Moving:
     swapped out comes back with a copy of its own.
     """
 
-    def __init__(self, rng: random.Random, plans: Sequence[StepPlan]) -> None:
+    def __init__(self, rng: random.Random, plans: Sequence[StepPlan], block_size: int) -> None:
         self._rng = rng
+        self._block_size = block_size
         self._tables = {c.request_id: c.block_table for plan in plans for c in plan.chunks}
         uses = Counter(block for table in self._tables.values() for block in table)
         self._shared = {block for block, count in uses.items() if count > 1}
@@ -74,11 +77,13 @@ class _Moving:
     def _may_go(self, name: str) -> bool:
         """Others find the blocks that it shares complete."""
         num_shared = sum(block in self._shared for block in self._tables[name])
-        return self._computed[name] >= num_shared * BLOCK_SIZE
+        return self._computed[name] >= num_shared * self._block_size
 
     def _out(self, name: str) -> list[tuple[int, int]]:
         where = self._where[name]
-        held = [where[b] for b in self._tables[name][: -(-self._computed[name] // BLOCK_SIZE)]]
+        held = [
+            where[b] for b in self._tables[name][: -(-self._computed[name] // self._block_size)]
+        ]
         self._slots[name] = [self._free_slots.pop() for _ in held]
         self._free += [block for block in where.values() if block not in self._shared]
         where.clear()
@@ -92,7 +97,7 @@ class _Moving:
 
     def _moved(self, chunk: Chunk) -> Chunk:
         where, table = self._where[chunk.request_id], []
-        for block in self._tables[chunk.request_id][: -(-chunk.end // BLOCK_SIZE)]:
+        for block in self._tables[chunk.request_id][: -(-chunk.end // self._block_size)]:
             if block not in where:
                 where[block] = self._free.pop()
             table.append(where[block])
@@ -100,4 +105,4 @@ class _Moving:
 
     def _first_new(self, chunk: Chunk) -> int:
         """Index of the first of its blocks that holds nothing yet."""
-        return -(-chunk.start // BLOCK_SIZE)
+        return -(-chunk.start // self._block_size)

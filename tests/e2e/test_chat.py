@@ -21,11 +21,11 @@ def type_in(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
 def test_a_conversation_goes_on_from_what_was_computed_for_it(
     model_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    type_in(monkeypatch, "What is the capital of France?", "And of Italy?", "/retry")
+    type_in(monkeypatch, "What is the capital of Japan?", "And of Italy?", "/retry")
     main(["chat", str(model_path), "--temperature", "0", "--max-tokens", "24"])
     out, err = capsys.readouterr()
     first, second, again = out.splitlines()
-    assert first == "The capital of France is Paris."
+    assert first == "The capital of Japan is Tokyo."
     assert again == second
     numbers = re.findall(r"(\d+) of (\d+) prompt tokens cached · context (\d+)/8,192", err)
     (cold, _, used), (warm, prompt, _), (same, _, _) = [map(int, found) for found in numbers]

@@ -39,9 +39,9 @@ def test_prompts_may_be_text_or_tokens_and_results_come_in_their_order(llm: LLM)
 
 
 def test_a_conversation_is_answered_up_to_the_end_of_turn(llm: LLM) -> None:
-    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    messages = [{"role": "user", "content": "What is the capital of Japan?"}]
     (output,) = llm.chat(messages, SamplingParams(temperature=0, max_tokens=40))
-    assert output.outputs[0].text == "The capital of France is Paris."
+    assert output.outputs[0].text == "The capital of Japan is Tokyo."
     assert (output.outputs[0].finish_reason, output.outputs[0].stop_reason) == ("stop", None)
     assert len(llm.chat([messages, messages], GREEDY)) == 2
 
@@ -143,9 +143,9 @@ def test_an_option_that_does_not_exist_is_named(model_path: Path) -> None:
 def test_generate_prints_as_it_comes(model_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["generate", CAPITAL, "--model", str(model_path), "--max-tokens", "3"])
     assert capsys.readouterr().out == " Paris.\n\n"
-    chat = ["generate", "What is the capital of France?", "--chat", "--stop", " Paris"]
+    chat = ["generate", "What is the capital of Japan?", "--chat", "--stop", " Tokyo"]
     main([*chat, "--model", str(model_path), "--num-kv-blocks", "50"])
-    assert capsys.readouterr().out == "The capital of France is\n"
+    assert capsys.readouterr().out == "The capital of Japan is\n"
 
 
 def test_a_recording_of_the_real_model_replays_to_the_same_plans(

@@ -30,4 +30,4 @@ def test_the_example_with_openai(capsys: pytest.CaptureFixture[str], server_url:
     thread = threading.Thread(target=exec, args=(compile(example, "README.md", "exec"), {}))
     thread.start()
     thread.join()
-    assert "Paris" in capsys.readouterr().out
+    assert "Tokyo" in capsys.readouterr().out

@@ -16,7 +16,7 @@ CAPITAL = "The capital of France is"
 
 def test_the_banner_says_what_is_in_force(server: Server) -> None:
     assert "SmolLM2-135M-Instruct" in server.banner
-    for words in ("float32", "blocks of 16", "tokens", "max_num_seqs 128", "fcfs"):
+    for words in ("int8", "blocks of 16", "tokens", "max_num_seqs 128", "fcfs"):
         assert words in server.banner
 
 

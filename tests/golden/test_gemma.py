@@ -13,8 +13,7 @@ from golden.test_transformers import NUM_TOKENS, STARTS, TEXT
 from headway import LLM, SamplingParams
 from headway.core.plan import Chunk, Sample, StepPlan
 from headway.models.weights import open_model
-from headway.runtime.reference import ReferenceExecutor
-from headway.runtime.torch import TorchExecutor
+from tiny_executors import pytorch, reference
 
 LENGTHS = (8, 9, 12, 16, 17, 24, 31, 32, 33, 40, 47, 64, 100, 460, 520)
 
@@ -72,10 +71,10 @@ def test_logits_of_reference_torch_and_transformers_agree(
         for step, (start, end) in enumerate([(0, 523), (523, 570)])
     ]
     theirs = gemma_oracle.logits(list(tokens), 48)[[0, 47]].numpy()  # after 523 and 570 tokens
-    for executor_class in (ReferenceExecutor, TorchExecutor):
-        executor = executor_class(model.spec, weights, num_blocks=9, block_size=64)
+    for make in (reference, pytorch):
+        executor = make(model.spec, weights, num_blocks=9, block_size=64)
         ours = np.concatenate([executor.logits(plan) for plan in plans])
         difference = float(np.abs(ours - theirs).max())
         with capsys.disabled():
-            print(f"\n{executor_class.__name__}: logits differ by at most {difference:.1e}")
+            print(f"\n{make.__name__}: logits differ by at most {difference:.1e}")
         assert difference < 1e-3

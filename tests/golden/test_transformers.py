@@ -11,8 +11,7 @@ from golden.conftest import Oracle
 from headway import LLM, SamplingParams
 from headway.core.plan import Chunk, Sample, StepPlan
 from headway.models.weights import open_model
-from headway.runtime.reference import ReferenceExecutor
-from headway.runtime.torch import TorchExecutor
+from tiny_executors import pytorch, reference
 
 NUM_TOKENS = 64
 TEXT = """\
@@ -72,9 +71,9 @@ def test_logits_of_reference_torch_and_transformers_agree(path: Path, its_oracle
     table = (5, 2, 7)
     first = StepPlan(1, (Chunk("r", 0, tokens[:23], table, sample),))
     second = StepPlan(2, (Chunk("r", 23, tokens[23:], table, sample),))
-    reference = ReferenceExecutor(model.spec, weights, num_blocks=8, block_size=16)
-    torch_executor = TorchExecutor(model.spec, weights, num_blocks=8, block_size=16)
+    in_numpy = reference(model.spec, weights, num_blocks=8, block_size=16)
+    in_torch = pytorch(model.spec, weights, num_blocks=8, block_size=16)
     for plan, end in ((first, 23), (second, 40)):
-        ours, theirs = reference.logits(plan)[0], torch_executor.logits(plan)[0]
+        ours, theirs = in_numpy.logits(plan)[0], in_torch.logits(plan)[0]
         assert np.abs(ours - theirs).max() < 1e-3
         assert np.abs(theirs - its_oracle.logits(list(tokens[:end]))[0].numpy()).max() < 1e-3

@@ -25,14 +25,12 @@ from headway.engine.core import EngineCore
 from headway.engine.outputs import NewRequest, OutputProcessor
 from headway.llm import build_engine
 from headway.metrics import Costs, RequestRecord, StepRecord
-from headway.runtime.reference import ReferenceExecutor
-from headway.runtime.torch import TorchExecutor
 from tiny import TINY, tiny_weights
-from tiny_executors import one_thread
+from tiny_executors import one_thread, pytorch, reference
 
 NUM_REQUESTS = 64
 MAX_SEQS = 64
-EXECUTORS = {"reference": ReferenceExecutor, "torch": TorchExecutor}
+EXECUTORS = {"reference": reference, "torch": pytorch}
 NUM_SWAP_BLOCKS = 60
 COSTS = Costs(prefill_token_s=1.0, block_copy_s=1.5)
 """With blocks of 4 tokens: a few tokens, or those of a shared prefix, are better recomputed."""
@@ -174,8 +172,8 @@ def test_the_default_model_in_float32(
 class PricedScheduler(Scheduler):
     """Given costs that do not depend on the machine, so that `auto` decides the same each time."""
 
-    def schedule(self, now: float, costs: Costs | None = None) -> StepPlan:
-        return super().schedule(now, COSTS)
+    def schedule(self, now: float, costs: Costs | None = None, *drafts: Any) -> StepPlan:
+        return super().schedule(now, COSTS, *drafts)
 
 
 def tiny_core(

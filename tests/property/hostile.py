@@ -17,6 +17,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 
 from headway.errors import HeadwayError, InvalidRequest, ModelError
+from headway.models.spec import row_parts
 from headway.models.weights import open_model
 from headway.text.chat_template import ChatTemplate
 
@@ -76,6 +77,8 @@ def _use(path: Path) -> None:
             ChatTemplate(model.chat_template, bos_token=None, eos_token=None)
     weights = model.load_weights()
     assert weights.embedding.shape == (model.spec.vocab_size, model.spec.hidden_size)
+    for part in row_parts(weights.embedding):
+        assert part.dtype == np.float32
     for layer in weights.layers:
         assert layer.down.dtype == np.float32
     tokenizer = model.tokenizer()

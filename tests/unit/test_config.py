@@ -165,6 +165,14 @@ def test_the_reference_executor_is_for_the_cpu() -> None:
         resolved(device="cuda", executor="reference")
 
 
+def test_a_full_probe_is_for_the_kernels() -> None:
+    assert resolved().probe == "fast"
+    with pytest.raises(InvalidConfig, match=r"probe: full is for the C\+\+ kernels: "):
+        resolved(executor="eager", dtype="float32", probe="full")
+    with pytest.raises(InvalidConfig, match="probe: must be one of fast, full, off"):
+        resolved(probe="on")
+
+
 def test_a_kv_cache_beyond_the_memory_is_refused_with_the_numbers() -> None:
     with pytest.raises(InvalidConfig, match=r"21,474,754,560 bytes, but .* 540,000,000"):
         resolved(kv_cache_memory="20GiB", block_size=16, kv_cache_dtype="float32")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-__all__ = ["Profile", "profiled"]
+__all__ = ["Profile", "profiled", "shares"]
 
 _PACKAGE = "headway"
 _SWITCH_S = 0.0001
@@ -45,12 +45,25 @@ class Profile:
     def lines(self, most: int = 12) -> list[str]:
         """The phases, then the places where most of it was, as shares."""
         total = sum(self.phases.values())
-        found = []
-        for title, seconds in (("phase", self.phases), ("function", self.places)):
-            largest = sorted(seconds.items(), key=lambda item: -item[1])[:most]
-            found.append(f"  {title:<50}{'share':>7}")
-            found += [f"  {name:<50}{100 * value / total:6.1f}%" for name, value in largest]
-        return found
+        return [
+            *shares("phase", self.phases, total=total, most=most),
+            *shares("function", self.places, total=total, most=most),
+        ]
+
+
+def shares(
+    title: str, seconds: Mapping[str, float], *, total: float | None = None, most: int = 12
+) -> list[str]:
+    """A table of the largest, as shares of the total, which is their sum if not given; nothing
+    where there is nothing."""
+    total = sum(seconds.values()) if total is None else total
+    if not total:
+        return []
+    largest = sorted(seconds.items(), key=lambda item: -item[1])[:most]
+    return [
+        f"  {title:<50}{'share':>7}",
+        *(f"  {name:<50}{100 * value / total:6.1f}%" for name, value in largest),
+    ]
 
 
 @contextmanager

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.config import DTYPE_BYTES, EngineArgs, ModelLimits, kv_token_bytes, resolve
+from headway.config import (
+    DTYPE_BYTES,
+    EngineArgs,
+    ModelLimits,
+    kv_token_bytes,
+    resolve,
+    weight_bytes,
+)
 from headway.errors import HeadwayError, InvalidConfig, ModelError
 from headway.models.directory import holds_safetensors, open_directory
 from headway.models.gguf import GGUFFile
@@ -148,6 +155,7 @@ def _fit(model: ModelFile, args: EngineArgs, available_bytes: int) -> Fit:
     limits = ModelLimits(
         max_position=spec.max_position,
         num_parameters=model.num_parameters,
+        num_channels=model.num_channels,
         kv_elements_per_token=spec.kv_elements_per_token,
         available_bytes=available_bytes,
         kv_vectors_per_token=spec.kv_elements_per_token // spec.head_dim,
@@ -159,11 +167,10 @@ def _fit(model: ModelFile, args: EngineArgs, available_bytes: int) -> Fit:
         tokens = config.num_kv_blocks * config.block_size
     except InvalidConfig as error:
         problem = str(error)
-    item_bytes = DTYPE_BYTES[args.dtype]
     per_token = kv_token_bytes(limits, args.dtype)
     return Fit(
         dtype=args.dtype,
-        weight_bytes=model.num_parameters * item_bytes,
+        weight_bytes=weight_bytes(limits, args.dtype),
         kv_bytes_per_token=per_token,
         kv_bytes=per_token * (args.max_model_len or spec.max_position) * args.max_num_seqs,
         kv_cache_tokens=tokens,

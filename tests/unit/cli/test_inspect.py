@@ -66,6 +66,7 @@ def test_a_model_that_runs_is_shown_with_what_it_takes(
         "OF 4 × 1,000 KV CACHE HOLDS",
         "float32 538.1 MB 46.1 kB 184.3 MB 4,032 tokens",  # 4 × 63 blocks of 16
         "bfloat16 269.0 MB 23.0 kB 92.2 MB 4,032 tokens",
+        "int8 135.3 MB 12.2 kB 49.0 MB 4,032 tokens",
         "8.0 GB are available now",
         "F32 61 35.1K 140.5 kB",
         "general.architecture 'llama'",
@@ -78,7 +79,8 @@ def test_a_model_that_runs_is_shown_with_what_it_takes(
     ("num_bytes", "code", "verdict"),
     [
         (300 * 10**6, 0, "Runs here with --dtype bfloat16."),
-        (200 * 10**6, 1, "Does not run here: kv_cache_memory: 200,000,000 bytes are available"),
+        (200 * 10**6, 0, "Runs here with --dtype int8."),
+        (130 * 10**6, 1, "Does not run here: kv_cache_memory: 130,000,000 bytes are available"),
     ],
 )
 def test_a_model_that_is_too_large_says_what_would_fit(
@@ -98,10 +100,14 @@ def test_json_says_the_same(run: Run, model_path: Path, monkeypatch: pytest.Monk
     assert (code, report["runs"], report["problem"]) == (0, True, None)
     assert report["model"]["num_parameters"] == 134_515_008
     assert report["model"]["chat_template"] is True
-    float32, bfloat16 = report["memory"]["dtypes"]
+    float32, bfloat16, int8 = report["memory"]["dtypes"]
     assert float32["kv_cache_tokens"] < 100
     assert bfloat16["problem"] is None
     assert bfloat16["kv_bytes"] == 8192 * 23_040
+    # A scale for each row of weights, and for each of 2 × 3 heads of 64 in 30 layers.
+    num_rows = 49_152 + 30 * (576 + 192 + 192 + 576 + 1536 + 1536 + 576)
+    assert int8["weight_bytes"] == 134_515_008 + 4 * num_rows
+    assert int8["kv_bytes"] == 8192 * 30 * 2 * 3 * (64 + 4)
     assert report["metadata"]["tokenizer.ggml.token_type"] == {"length": 49_152, "first": [3] * 4}
 
 

@@ -106,7 +106,7 @@ def packed_tensor(name: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", SUPPORTED_TYPES)
 def test_a_tensor_of_every_type_loads_as_the_gguf_package_dequantises_it(
-    tmp_path: Path, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     assert {*QUANTISABLE, *SCALES_AT} == set(SUPPORTED_TYPES)
     kind = gguf.GGMLQuantizationType[name]
@@ -126,6 +126,9 @@ def test_a_tensor_of_every_type_loads_as_the_gguf_package_dequantises_it(
     assert np.isfinite(expected).all()
     assert len(np.unique(expected)) > 30
     np.testing.assert_array_equal(loaded, expected)
+    np.testing.assert_array_equal(file.load("w", slice(1, 3)), expected[1:3])
+    monkeypatch.setattr(ours, "_SLICE_ELEMENTS", 1024)  # one slice and half of another
+    np.testing.assert_array_equal(file.load("w"), expected)
 
 
 @pytest.mark.parametrize("name", QUANTISABLE)
@@ -145,6 +148,22 @@ def test_tensor_bytes_are_a_read_only_view_and_loaded_values_are_not(tmp_path: P
     assert not file.tensors["w"].data.flags.writeable
     assert not file.tensors["w"].data.flags.owndata
     assert file.load("w").flags.writeable
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="/proc tells the memory")
+def test_what_was_loaded_leaves_no_page_of_the_file_in_memory(tmp_path: Path) -> None:
+    values = np.ones((1024, 1024), np.float32)
+    path = write_gguf(tmp_path / "m.gguf", {}, {"w": values})
+
+    def resident() -> int:
+        maps = Path("/proc/self/smaps").read_text().partition(str(path))[2]
+        return int(maps.partition("\nRss:")[2].split()[0]) * 1024
+
+    file = GGUFFile.open(path)
+    assert file.tensors["w"].data.sum() > 0
+    assert resident() > values.nbytes
+    np.testing.assert_array_equal(file.load("w"), values)
+    assert resident() < values.nbytes / 16
 
 
 def test_a_tensor_outlives_its_file_object(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def test_tensors_of_the_safetensors_package_read_back_exactly(tmp_path: Path, na
     assert file.size_bytes == path.stat().st_size
     assert file.load("w").dtype == np.float32
     np.testing.assert_array_equal(file.load("w"), values.float().numpy())
+    np.testing.assert_array_equal(file.load("w", slice(1, 4)), values[1:4].float().numpy())
     np.testing.assert_array_equal(file.load("n"), values[1].float().numpy())
 
 

@@ -15,7 +15,7 @@ import msgspec
 from headway import __version__
 from headway.bench.limits import limits
 from headway.bench.offline import Batch, random_prompts, rate_lines, rates, rates_at_best, run_batch
-from headway.bench.profile import profiled
+from headway.bench.profile import profiled, shares
 from headway.cli.options import engine_options
 from headway.cli.terminal import Terminal
 from headway.config import EngineArgs, EngineConfig
@@ -49,9 +49,11 @@ class Bench:
         the file. `more` goes into it; `again` runs once more, to be profiled."""
         if self._args.profile:
             self._terminal.say("Running once more, profiled")
+            before = self._phase_seconds()
             with profiled() as profile:
                 again()
-            for line in profile.lines():
+            phases = {name: s - before[name] for name, s in self._phase_seconds().items()}
+            for line in (*profile.lines(), *shares("in the kernels", phases)):
                 self._terminal.write(line + "\n")
         self._terminal.say("Measuring what the machine can do")
         machine, config = measure_machine(self._engine.config.device), self._engine.config
@@ -69,6 +71,10 @@ class Bench:
             path = Path(self._args.output_json).expanduser()
             text = msgspec.json.format(msgspec.json.encode(figures), indent=2)
             path.write_bytes(text + b"\n")
+
+    def _phase_seconds(self) -> Mapping[str, float]:
+        tell = self._engine.phase_seconds
+        return {} if tell is None else tell()
 
     def _best(self, machine: Machine, batch: Batch) -> dict[str, float | None] | None:
         config = self._engine.config

@@ -74,10 +74,12 @@ _pair.__name__ = "KEY=VALUE"
 
 
 def _precision(text: str) -> tuple[str, str]:
-    dtype, _, kv_cache_dtype = text.partition("/")
-    if not {dtype, kv_cache_dtype or dtype} <= {"auto", *DTYPE_BYTES}:
+    dtype, separator, kv_cache_dtype = text.partition("/")
+    if not separator:
+        kv_cache_dtype = dtype
+    if not {dtype, kv_cache_dtype} <= {"auto", *DTYPE_BYTES}:
         raise ValueError
-    return dtype, kv_cache_dtype or dtype
+    return dtype, kv_cache_dtype
 
 
 _precision.__name__ = "DTYPE[/KV]"

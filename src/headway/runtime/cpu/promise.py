@@ -6,6 +6,7 @@ named by all that it depends on. Without one the kernels alone are probed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -104,4 +105,5 @@ def _keep(path: Path, found: _Found) -> None:
         part.write_bytes(msgspec.json.encode(found))
         part.replace(path)
     except OSError:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()

@@ -1,13 +1,10 @@
-// Attention of a few rows to one segment of their context: what decides its speed.
+// Attention of a tile of rows to one segment of their context: scores, and the weights they become.
 //
 // Rows of a tile (pairs of position and head that read the same KV head) share what they load from
-// the cache, and nothing else. A score is one sum over the head's dimensions in one lane, an output
-// one sum over the tokens in order in one lane, so the tile does not enter into a row's result.
-//
-// A row sees the tokens [begin, end) of the segment. It works on whole pages, where scores outside
-// that range become -inf and probabilities exactly 0; pages outside are left alone. The values of
-// tokens outside are never multiplied, not even by 0: a free slot may hold NaN. (int8 can't, and
-// its pages are multiplied whole.)
+// the cache, and nothing else. A score is one sum over the head's dimensions in one lane, so the
+// tile does not enter into it. A row sees the tokens [begin, end) of the segment. It works on whole
+// pages, where scores outside that range become -inf and weights exactly 0; pages outside are left
+// alone.
 
 #pragma once
 
@@ -17,6 +14,9 @@
 #include "attention_cache.h"
 
 namespace headway::HEADWAY_ISA {
+
+template <class Kind>
+constexpr bool is_int8 = std::is_same_v<Kind, Int8>;
 
 constexpr int SEGMENT = 256;  // positions, aligned: softmax is made whole in each, then merged
 constexpr int PAGE = 2 * LANES;
@@ -42,8 +42,8 @@ inline void fetch(const uint8_t* next_panel, const uint8_t* next_phase) {
         __builtin_prefetch(next_phase, 0, 2);
 }
 
-// Where the panels of 16 tokens of a segment lie. Behind and before what any row of the item sees
-// they repeat a panel that is there.
+// Where the panels of 16 tokens of a segment lie. Those that no row of the item sees repeat one that
+// is there.
 struct Segment {
     const uint8_t* k[SEGMENT_PANELS];
     const uint8_t* v[SEGMENT_PANELS];
@@ -80,6 +80,7 @@ struct TileScores {
     alignas(64) float page_scale[MOST_ROWS][SEGMENT_PAGES];  // int8: of a page's weights
     alignas(64) float page_most[MOST_ROWS][SEGMENT_PAGES][LANES];  // int8: their largest, lane by lane
 
+    const uint8_t* weights(int row) const { return reinterpret_cast<const uint8_t*>(rows[row]); }
     static constexpr size_t stride() { return sizeof(float) * (SEGMENT + LANES); }
 };
 
@@ -153,9 +154,10 @@ inline void put_page(Float32, TileScores& scores, int row, int page, F32 a, F32 
 }
 inline void put_page(BFloat16, TileScores& scores, int row, int page, F32 a, F32 b,
                      const Segment&) {
-    uint16_t* out = reinterpret_cast<uint16_t*>(scores.rows[row]) + page * PAGE;
-    store_bf16(out, a);
-    store_bf16(out + LANES, b);
+    alignas(64) uint16_t weights[PAGE];
+    store_bf16(weights, a);
+    store_bf16(weights + LANES, b);
+    std::memcpy(scores.rows[row] + page * LANES, weights, sizeof weights);
 }
 // int8: as float still, times the scales of the values, so that those can be summed as integers.
 inline void put_page(Int8, TileScores& scores, int row, int page, F32 a, F32 b,
@@ -223,175 +225,8 @@ void soften(const Segment& segment, TileScores& scores, const Range* seen,
     for (int r = 0; r < R; ++r)
         softmax[r].sum = weigh<Kind>(segment, scores, r, pages_of(seen[r]), multiplier[r],
                                      softmax[r].top);
-    if constexpr (std::is_same_v<Kind, Int8>)
+    if constexpr (is_int8<Kind>)
         for (int r = 0; r < R; ++r) quantise_weights(scores, r, pages_of(seen[r]));
-}
-
-// Adds to `out` [R][head_dim] the values of the groups of tokens [begin, end), in the 16 P
-// dimensions from `d` on, weighted.
-template <class Kind, int R, int P>
-void add_values(const Segment& segment, const uint8_t* weights, Range groups, int d, float* out) {
-    constexpr int per_panel = LANES / Kind::PER_GROUP;
-    const int dim = segment.head_dim;
-    F32 sum[R][P];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) sum[r][p] = load(out + r * dim + d + p * LANES);
-    for (int g = groups.begin; g < groups.end;) {
-        const int panel = g / per_panel, stop = std::min(groups.end, (panel + 1) * per_panel);
-        const uint8_t* values = segment.v[panel];
-        const uint8_t* next_values = segment.v[std::min(panel + 1, SEGMENT_PANELS - 1)];
-        const uint8_t* next_keys = segment.next->k[panel];
-        for (int at = 4 * (g % per_panel * dim + d); g < stop; ++g, at += 4 * dim) {
-            Bytes value[P];
-#pragma GCC unroll 4
-            for (int p = 0; p < P; ++p) {
-                value[p] = load_bytes(values + at + p * GROUP_BYTES);
-                fetch<R>(next_values + at + p * GROUP_BYTES, next_keys + at + p * GROUP_BYTES);
-            }
-#pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) {
-                const Bytes weight = broadcast4(weights + r * TileScores::stride() + 4 * g);
-#pragma GCC unroll 4
-                for (int p = 0; p < P; ++p) sum[r][p] = Kind::dot(sum[r][p], weight, value[p]);
-            }
-        }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) store(out + r * dim + d + p * LANES, sum[r][p]);
-}
-
-// The same for int8, in whole pages: integers within a page, floats across.
-template <int R, int P>
-void add_pages(const Segment& segment, const TileScores& scores, int row, Range pages, int d,
-               float* out) {
-    constexpr int per_panel = LANES / Int8::PER_GROUP, per_page = PAGE / Int8::PER_GROUP;
-    const int dim = segment.head_dim;
-    const uint8_t* weights = reinterpret_cast<const uint8_t*>(scores.rows[row]);
-    F32 total[R][P];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) total[r][p] = load(out + r * dim + d + p * LANES);
-    for (int page = pages.begin; page < pages.end; ++page) {
-        I32 sum[R][P] = {};
-        for (int g = page * per_page; g < (page + 1) * per_page; ++g) {
-            const int panel = g / per_panel, at = 4 * (g % per_panel * dim + d);
-            const uint8_t* next_values = segment.v[std::min(panel + 2, SEGMENT_PANELS - 1)];
-            Bytes value[P];
-#pragma GCC unroll 4
-            for (int p = 0; p < P; ++p) {
-                value[p] = load_bytes(segment.v[panel] + at + p * GROUP_BYTES);
-                fetch<R>(next_values + at + p * GROUP_BYTES,
-                         segment.next->k[panel] + at + p * GROUP_BYTES);
-            }
-#pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) {
-                const Bytes weight = broadcast4(weights + r * TileScores::stride() + 4 * g);
-#pragma GCC unroll 4
-                for (int p = 0; p < P; ++p) sum[r][p] = dot_u8s8(sum[r][p], weight, value[p]);
-            }
-        }
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-            const F32 scale = set(scores.page_scale[row + r][page]);
-#pragma GCC unroll 4
-            for (int p = 0; p < P; ++p)
-                total[r][p] = fma(to_float(sum[r][p]), scale, total[r][p]);
-        }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) store(out + r * dim + d + p * LANES, total[r][p]);
-}
-
-// One group of tokens, of which a row sees only some: the values of the others become 0.
-template <class Kind>
-void add_part(const Segment& segment, const uint8_t* weights, int group, Range seen, float* out) {
-    constexpr int n = Kind::PER_GROUP, per_panel = LANES / n, bits = 32 / n;
-    uint32_t mask = 0;
-    for (int i = 0; i < n; ++i)
-        if (seen.begin <= group * n + i && group * n + i < seen.end)
-            mask |= 0xffffffffu >> (32 - bits) << bits * i;
-    const int dim = segment.head_dim;
-    const uint8_t* row = segment.v[group / per_panel] + group % per_panel * 4 * dim;
-    const Bytes weight = broadcast4(weights + 4 * group);
-    for (int d = 0; d < dim; d += LANES) {
-        uint32_t values[LANES];
-        std::memcpy(values, row + 4 * d, sizeof values);
-        for (uint32_t& value : values) value &= mask;
-        store(out + d, Kind::dot(load(out + d), weight, load_bytes(values)));
-    }
-}
-
-template <class Kind, int R>
-void add_all_values(const Segment& segment, const TileScores& scores, int row, Range units,
-                    float* out) {
-    if (units.begin >= units.end) return;
-    const uint8_t* weights = reinterpret_cast<const uint8_t*>(scores.rows[row]);
-    constexpr bool integers = std::is_same_v<Kind, Int8>;
-    constexpr int P = integers ? (panels_at_once(R) + 1) / 2 : panels_at_once(R);
-    const auto add = [&](auto panels, int d) {
-        if constexpr (integers)
-            add_pages<R, panels>(segment, scores, row, units, d, out);
-        else
-            add_values<Kind, R, panels>(segment, weights, units, d, out);
-    };
-    int d = 0;
-    for (; d + P * LANES <= segment.head_dim; d += P * LANES)
-        add(std::integral_constant<int, P>{}, d);
-    for (; d < segment.head_dim; d += LANES) add(std::integral_constant<int, 1>{}, d);
-}
-
-// What is multiplied at once: a page of int8, else a group of tokens.
-template <class Kind>
-constexpr int unit_of = std::is_same_v<Kind, Int8> ? PAGE : Kind::PER_GROUP;
-
-// The units that a row adds in full; those it sees in part, at its ends, are added apart.
-template <class Kind>
-Range full_units(Range seen) {
-    constexpr int unit = unit_of<Kind>;
-    if constexpr (std::is_same_v<Kind, Int8>)
-        return {seen.begin / unit, (seen.end + unit - 1) / unit};
-    else
-        return {(seen.begin + unit - 1) / unit, seen.end / unit};
-}
-
-// `out` [R][head_dim]: the sums of values, each row from its own first token to its own last.
-template <class Kind, int R>
-void sum_values(const Segment& segment, const TileScores& scores, const Range* seen, float* out) {
-    const int dim = segment.head_dim;
-    std::fill(out, out + R * dim, 0.0f);
-    Range common = full_units<Kind>(seen[0]);
-    for (int r = 1; r < R; ++r) {
-        const Range full = full_units<Kind>(seen[r]);
-        common = {std::max(common.begin, full.begin), std::min(common.end, full.end)};
-    }
-    if (common.end < common.begin) common.end = common.begin;
-    const auto add_ends = [&](bool before) {
-        for (int r = 0; r < R; ++r) {
-            const Range full = full_units<Kind>(seen[r]);
-            const uint8_t* weights = reinterpret_cast<const uint8_t*>(scores.rows[r]);
-            float* of_row = out + r * dim;
-            if constexpr (!std::is_same_v<Kind, Int8>)
-                if (before && seen[r].begin < full.begin * unit_of<Kind>)
-                    add_part<Kind>(segment, weights, full.begin - 1, seen[r], of_row);
-            add_all_values<Kind, 1>(segment, scores, r,
-                                    before ? Range{full.begin, std::min(full.end, common.begin)}
-                                           : Range{std::max(full.begin, common.end), full.end},
-                                    of_row);
-            if constexpr (!std::is_same_v<Kind, Int8>)
-                if (!before && seen[r].end > std::max(full.end, full.begin) * unit_of<Kind>)
-                    add_part<Kind>(segment, weights, full.end, seen[r], of_row);
-        }
-    };
-    add_ends(true);
-    add_all_values<Kind, R>(segment, scores, 0, common, out);
-    add_ends(false);
 }
 
 }  // namespace headway::HEADWAY_ISA
