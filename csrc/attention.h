@@ -112,7 +112,8 @@ inline void split_items(Items& plan, int head_dim) {
     for (Item item : whole) {
         const Range all = item.all_segments;
         const int length = all.end - all.begin;
-        const int parts = static_cast<int>(std::min<long>(length, (cost_of(item) + most - 1) / most));
+        const long wanted = (cost_of(item) + most - 1) / most;
+        const int parts = static_cast<int>(std::min<long>(length, wanted));
         if (plan.num_threads > 1 && parts > 1) {
             item.parts = parts;
             item.counter = counters++;
@@ -156,7 +157,9 @@ struct Task {
 
     int dim() const { return attention.layout.head_dim; }
     int position(int row) const { return span.start + (item.first_row + row) / heads_each; }
-    int head(int row) const { return item.kv_head * heads_each + (item.first_row + row) % heads_each; }
+    int head(int row) const {
+        return item.kv_head * heads_each + (item.first_row + row) % heads_each;
+    }
     int batch_row(int row) const { return span.first_row + (item.first_row + row) / heads_each; }
     Range seen(int row) const { return seen_by(position(row), attention.window); }
     Range seen(int row, int segment) const {  // counted from the segment's first position

@@ -42,8 +42,8 @@ inline void fetch(const uint8_t* next_panel, const uint8_t* next_phase) {
         __builtin_prefetch(next_phase, 0, 2);
 }
 
-// Where the panels of 16 tokens of a segment lie. Those that no row of the item sees repeat one that
-// is there.
+// Where the panels of 16 tokens of a segment lie. Those that no row of the item sees repeat one
+// that is there.
 struct Segment {
     const uint8_t* k[SEGMENT_PANELS];
     const uint8_t* v[SEGMENT_PANELS];
@@ -78,7 +78,7 @@ struct Softmax {
 struct TileScores {
     alignas(64) float rows[MOST_ROWS][SEGMENT + LANES];  // + LANES: not all in the same cache sets
     alignas(64) float page_scale[MOST_ROWS][SEGMENT_PAGES];  // int8: of a page's weights
-    alignas(64) float page_most[MOST_ROWS][SEGMENT_PAGES][LANES];  // int8: their largest, lane by lane
+    alignas(64) float page_most[MOST_ROWS][SEGMENT_PAGES][LANES];  // int8: of each lane the largest
 
     const uint8_t* weights(int row) const { return reinterpret_cast<const uint8_t*>(rows[row]); }
     static constexpr size_t stride() { return sizeof(float) * (SEGMENT + LANES); }

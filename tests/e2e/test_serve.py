@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -53,12 +54,10 @@ def test_a_killed_client_gives_its_blocks_back(server: Server) -> None:
     body = {"prompt": CAPITAL, "max_tokens": 4000, "ignore_eos": True, "stream": True}
     aborted = server.metric("request_success_total", 'finished_reason="abort"')
     with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as response:
-        next(line for line in response.iter_lines() if line)
-        assert server.metric("num_requests_running") == 1
-    deadline = time.monotonic() + 20
-    while server.metric("num_requests_running") and time.monotonic() < deadline:
-        pass
-    assert server.metric("num_requests_running") == 0
+        first = next(line for line in response.iter_lines() if line)
+        assert response.status_code == 200, first
+        assert _in_time(lambda: server.metric("num_requests_running") == 1), first
+    assert _in_time(lambda: server.metric("num_requests_running") == 0)
     assert server.metric("kv_cache_usage_perc") == 0
     assert server.metric("request_success_total", 'finished_reason="abort"') == aborted + 1
 
@@ -79,3 +78,11 @@ def test_an_interrupt_ends_it_within_two_seconds(new_server: Server) -> None:
         assert server.process.wait(timeout=10) == 0
         assert time.monotonic() - started < 2.0
         response.close()
+
+
+def _in_time(holds: Callable[[], bool]) -> bool:
+    """Gauges move with the steps."""
+    deadline = time.monotonic() + 20
+    while not (held := holds()) and time.monotonic() < deadline:
+        pass
+    return held

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,11 +65,13 @@ def _find(mutation: Mutation, search: bool) -> Finding:
 
 
 def _soak(mutation: Mutation, directory: str, *, num_steps: int, seed: int) -> Finding:
-    """Runs it on the package in `directory`, in a process of its own."""
+    """Runs it on the package in `directory`, in a process of its own: without `site`, whose hook
+    for an editable installation would come before PYTHONPATH."""
+    path = os.pathsep.join((directory, sysconfig.get_path("purelib")))
     try:
         result = subprocess.run(
-            [sys.executable, "-c", SOAK.format(steps=num_steps, seed=seed)],
-            env={**os.environ, "PYTHONPATH": directory},
+            [sys.executable, "-S", "-c", SOAK.format(steps=num_steps, seed=seed)],
+            env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             check=False,

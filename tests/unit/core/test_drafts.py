@@ -306,7 +306,7 @@ class Twins(Trial):
 
 
 def test_s14_a_plan_is_what_it_is_without_drafts_but_for_the_drafts() -> None:
-    """So they take nothing from anyone, and nobody gives way to them."""
+    """I20: they take nothing from anyone, and nobody gives way to them."""
     num_drafted = num_tight = 0
     for seed in range(40):
         random = Random(seed)
@@ -319,6 +319,5 @@ def test_s14_a_plan_is_what_it_is_without_drafts_but_for_the_drafts() -> None:
         trial.finish()
         num_drafted += trial.num_drafted
         num_tight += trial.num_tight
-    print(num_drafted, num_tight)
     assert num_drafted > 100
     assert num_tight > 50
