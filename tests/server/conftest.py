@@ -13,7 +13,7 @@ from server.serving import TIMEOUT_S, serving
 @pytest.fixture(scope="session")
 def fake_server() -> Iterator[tuple[FakeEngine, str]]:
     engine = FakeEngine()
-    with serving(engine) as url:
+    with serving(engine, engine.model) as url:
         yield engine, url
 
 

@@ -60,6 +60,21 @@ class PlainTemplate:
         return "".join(turns) + "<assistant>"
 
 
+class FakeModel:
+    """Stands for a `ServedModel`, of which a test may change what it needs."""
+
+    names = ("the-model",)
+    name = "the-model"
+    created = 1_700_000_000
+    max_model_len = 100
+    exactness = Exactness(True, "as if")
+
+    def reset(self) -> None:
+        self.tokenizer = CharacterTokenizer()
+        self.chat_template: PlainTemplate | None = PlainTemplate()
+        self.sampling_defaults: dict[str, float] = {}
+
+
 class FakeStream:
     def __init__(self, engine: FakeEngine, request: NewRequest, script: Iterable[object]) -> None:
         self._engine = engine
@@ -99,24 +114,21 @@ def echo(request: NewRequest) -> list[object]:
 
 
 class FakeEngine:
-    """Set `script`, `refusal`, `chat_template`, `is_alive` as a test needs them."""
+    """Set `script`, `refusal`, `is_alive`, and what `model` has, as a test needs them."""
 
     def __init__(self) -> None:
         self.observers: list[Observer] = []
-        self.max_model_len = 100
-        self.exactness = Exactness(True, "as if")
+        self.model = FakeModel()
         self.reset()
 
     def reset(self) -> None:
-        self.tokenizer = CharacterTokenizer()
-        self.chat_template: PlainTemplate | None = PlainTemplate()
-        self.sampling_defaults: dict[str, float] = {}
+        self.model.reset()
         self.is_alive = True
         self.script: Script = echo
         self.full: Exception | None = None
         """Raised by `check_room`."""
         self.refusal: Exception | None = None
-        """Raised by `add_all`."""
+        """Raised by `add`."""
         self.added: queue.Queue[NewRequest] = queue.Queue()
         self.aborted: queue.Queue[str] = queue.Queue()
         self._streams: list[FakeStream] = []
@@ -132,11 +144,11 @@ class FakeEngine:
     def add_observer(self, observer: Observer) -> None:
         self.observers.append(observer)
 
-    def check_room(self, num_reqs: int = 1) -> None:
+    async def check_room(self, num_reqs: int = 1) -> None:
         if self.full is not None:
             raise self.full
 
-    def add_all(self, requests: Sequence[NewRequest]) -> list[FakeStream]:
+    async def add(self, requests: Sequence[NewRequest]) -> list[FakeStream]:
         if not self.is_alive:
             raise EngineDead("the engine has stopped and takes no requests")
         if self.refusal is not None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-from typing import cast
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from headway.engine.async_engine import AsyncEngine
 from headway.server.run import bind, serve
 from server.fake_engine import HANG, FakeEngine, delta
-from server.serving import CREATED, MODEL
 
 
 class StuckEngine(FakeEngine):
@@ -27,7 +24,7 @@ def main(kind: str) -> None:
     engine = StuckEngine() if kind == "stuck" else FakeEngine()
     engine.script = lambda request: [delta("a"), HANG]
     sock = bind("127.0.0.1", 0)
-    serve(cast(AsyncEngine, engine), sock, served_model_name=MODEL, created=CREATED)
+    serve(engine, engine.model, sock)
     print("returned", flush=True)
 
 

@@ -8,13 +8,13 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from typing import cast
 
 import httpx
 
-from headway.engine.async_engine import AsyncEngine
 from headway.server.app import create_app
-from headway.server.run import EngineServer, bind
+from headway.server.generation import ServedModel
+from headway.server.prometheus import PrometheusMetrics
+from headway.server.run import EngineServer, OwnedEngine, bind
 
 __all__ = ["CREATED", "MODEL", "TIMEOUT_S", "abandoned_request", "serving"]
 
@@ -25,14 +25,15 @@ TIMEOUT_S = 20.0
 
 
 @contextlib.contextmanager
-def serving(engine: object) -> Iterator[str]:
-    """Serves `engine`, or what stands for one; yields the base URL."""
+def serving(engine: OwnedEngine, model: ServedModel) -> Iterator[str]:
+    """Yields the base URL."""
     sock = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    real = cast(AsyncEngine, engine)
-    app = create_app(real, served_model_name=MODEL, created=CREATED)
+    metrics = PrometheusMetrics(model.name)
+    engine.add_observer(metrics)
+    app = create_app(engine, model, metrics=metrics.render)
     ready = threading.Event()
-    server = EngineServer(real, app, on_ready=ready.set)
+    server = EngineServer(engine, app, on_ready=ready.set)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
     thread.start()
     try:

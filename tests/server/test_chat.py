@@ -62,7 +62,7 @@ def test_roles_reach_the_template_as_they_are(
     client: httpx.Client, engine: FakeEngine, role: str
 ) -> None:
     post(client, messages=[{"role": role, "content": "hi"}])
-    assert engine.tokenizer.texts == [f"<{role}>hi<assistant>"]
+    assert engine.model.tokenizer.texts == [f"<{role}>hi<assistant>"]
 
 
 def test_text_parts_and_names_reach_the_template(client: httpx.Client, engine: FakeEngine) -> None:
@@ -73,7 +73,7 @@ def test_text_parts_and_names_reach_the_template(client: httpx.Client, engine: F
             seen.extend(messages)
             return "x"
 
-    engine.chat_template = Template()
+    engine.model.chat_template = Template()
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     messages = [{"role": "user", "content": parts, "name": "Ada"}]
     assert post(client, messages=messages).status_code == 200
@@ -151,7 +151,7 @@ def test_openai_python_reads_a_stream_with_usage(
 
 
 def test_a_model_without_chat_template_says_so(client: httpx.Client, engine: FakeEngine) -> None:
-    engine.chat_template = None
+    engine.model.chat_template = None
     response = post(client)
     assert response.status_code == 400
     assert "no chat template" in response.json()["error"]["message"]

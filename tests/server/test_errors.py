@@ -217,7 +217,7 @@ def test_a_full_queue_is_429_with_the_time_to_come_back(
 def test_a_full_queue_costs_no_tokenising(client: httpx.Client, engine: FakeEngine) -> None:
     engine.full = QueueFull("3 requests are waiting", None)
     assert post(client).status_code == 429
-    assert engine.tokenizer.texts == []
+    assert engine.model.tokenizer.texts == []
 
 
 def test_a_dead_engine_is_503(client: httpx.Client, engine: FakeEngine) -> None:

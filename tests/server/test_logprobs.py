@@ -170,7 +170,7 @@ def test_a_stream_of_n_tells_its_choices_apart(client: httpx.Client) -> None:
 def test_the_models_own_defaults_hold_for_what_the_client_leaves_out(
     client: httpx.Client, engine: FakeEngine
 ) -> None:
-    engine.sampling_defaults = {"temperature": 0.25, "top_k": 64}
+    engine.model.sampling_defaults = {"temperature": 0.25, "top_k": 64}
     client.post("/v1/completions", json={"prompt": "x", "top_k": 5})
     client.post("/v1/chat/completions", json={"messages": MESSAGES, "temperature": None})
     first, second = (engine.added.get_nowait().params for _ in range(2))

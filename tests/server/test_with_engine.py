@@ -23,7 +23,10 @@ def tiny(request: pytest.FixtureRequest) -> TinyEngine:
 
 @pytest.fixture
 def client(tiny: TinyEngine) -> Iterator[httpx.Client]:
-    with serving(tiny.engine) as url, httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
+    with (
+        serving(tiny.engine, tiny.model) as url,
+        httpx.Client(base_url=url, timeout=TIMEOUT_S) as client,
+    ):
         yield client
         tiny.gate.set()
 

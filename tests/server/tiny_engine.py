@@ -6,7 +6,6 @@ import queue
 import random
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 from headway.clock import MonotonicClock
 from headway.core.acceptance import Door
@@ -20,7 +19,8 @@ from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputProcessor
 from headway.metrics import Observer, RequestRecord, StepRecord
 from headway.runtime.reference import ReferenceExecutor
-from server.serving import TIMEOUT_S
+from headway.server.generation import ServedModel
+from server.serving import CREATED, MODEL, TIMEOUT_S
 from tiny import TINY, tiny_weights
 
 __all__ = ["ALPHABET", "TinyEngine"]
@@ -65,8 +65,8 @@ class GatedExecutor:
 class TellingEngine(AsyncEngine):
     """Puts what it accepts into a queue; `observer` sees all after every other observer."""
 
-    def __init__(self, core: EngineCore, observer: Observer, **options: Any) -> None:
-        super().__init__(core, **options)
+    def __init__(self, core: EngineCore, observer: Observer) -> None:
+        super().__init__(core)
         self.added: queue.Queue[NewRequest] = queue.Queue()
         self._observer = observer
 
@@ -74,8 +74,8 @@ class TellingEngine(AsyncEngine):
         self.add_observer(self._observer)
         super().start()
 
-    def add_all(self, requests: Sequence[NewRequest]) -> list[RequestStream]:
-        streams = super().add_all(requests)
+    async def add(self, requests: Sequence[NewRequest]) -> list[RequestStream]:
+        streams = await super().add(requests)
         for request in requests:
             self.added.put(request)
         return streams
@@ -118,6 +118,10 @@ class TinyEngine:
         self.engine = TellingEngine(
             core,
             self._observe,
+        )
+        self.model = ServedModel(
+            names=(MODEL,),
+            created=CREATED,
             tokenizer=tokenizer,
             chat_template=None,
             sampling_defaults={},

@@ -11,6 +11,7 @@ from headway.cli.options import engine_options
 from headway.cli.terminal import Terminal
 from headway.config import EngineArgs
 from headway.models.sources import model_name
+from headway.server.generation import ServedModel
 from headway.server.run import bind, serve
 
 __all__ = ["run"]
@@ -27,13 +28,16 @@ def run(args: argparse.Namespace) -> None:
     engine = build_engine(engine_args, progress=say)
     say(engine.banner())
     say(f"Started in {time.monotonic() - started:.1f} s")
-    serve(
-        engine.asynchronous(),
-        sock,
-        served_model_name=args.served_model_name or model_name(engine.model.path),
+    model = ServedModel(
+        names=(args.served_model_name or model_name(engine.model.path),),
         created=int(time.time()),
-        access_log=args.access_log,
+        tokenizer=engine.tokenizer,
+        chat_template=engine.chat_template,
+        sampling_defaults=engine.sampling_defaults,
+        max_model_len=engine.config.max_model_len,
+        exactness=engine.exactness,
     )
+    serve(engine.asynchronous(), model, sock, access_log=args.access_log)
     engine.core.close()
     # All is answered and stopped; what is left, taking PyTorch down, can take seconds.
     sys.stdout.flush()

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from headway.core.request import FinishReason
 from headway.engine.core import EngineCore
-from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputDelta
 from headway.errors import EngineDead, InvalidRequest
 from headway.metrics import Observer
-from headway.text.chat_template import PromptTemplate
-from headway.text.tokenizer import Tokenizer
 
 __all__ = ["AsyncEngine", "RequestStream"]
 
@@ -53,26 +49,12 @@ class RequestStream:
 
 
 class AsyncEngine:
-    """One `EngineCore`, its loop thread, and what a server must know of the model.
+    """One `EngineCore` and its loop thread.
 
     All methods are for the event loop in which `start` was called.
     """
 
-    def __init__(
-        self,
-        core: EngineCore,
-        *,
-        tokenizer: Tokenizer,
-        chat_template: PromptTemplate | None,
-        sampling_defaults: Mapping[str, Any],
-        max_model_len: int,
-        exactness: Exactness,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.chat_template = chat_template
-        self.sampling_defaults = sampling_defaults
-        self.max_model_len = max_model_len
-        self.exactness = exactness
+    def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._streams: dict[str, RequestStream] = {}
         """Requests that have not ended; touched in the event loop alone."""
@@ -104,11 +86,11 @@ class AsyncEngine:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def check_room(self, num_reqs: int = 1) -> None:
+    async def check_room(self, num_reqs: int = 1) -> None:
         """Raises QueueFull: to be asked before any work on a prompt."""
         self._core.check_room(num_reqs)
 
-    def add_all(self, requests: Sequence[NewRequest]) -> list[RequestStream]:
+    async def add(self, requests: Sequence[NewRequest]) -> list[RequestStream]:
         """Accepts all of them at once, or raises InvalidRequest, QueueFull or EngineDead and
         accepts none."""
         if not self.is_alive:

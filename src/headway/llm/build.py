@@ -59,14 +59,7 @@ class Engine:
 
     def asynchronous(self) -> AsyncEngine:
         """The same engine for an event loop. Use one or the other, not both."""
-        return AsyncEngine(
-            self.core,
-            tokenizer=self.tokenizer,
-            chat_template=self.chat_template,
-            sampling_defaults=self.sampling_defaults,
-            max_model_len=self.config.max_model_len,
-            exactness=self.exactness,
-        )
+        return AsyncEngine(self.core)
 
     def banner(self) -> str:
         """What was decided, in a few lines for a person."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,47 +13,35 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headway.engine.async_engine import AsyncEngine
-from headway.server.endpoint import (
-    ChatCompletions,
-    Completions,
-    GenerationEndpoint,
-    model_not_found,
-)
+from headway.server.api.chat import ChatCompletions
+from headway.server.api.completions import Completions
+from headway.server.endpoint import GenerationEndpoint, model_not_found
 from headway.server.errors import ApiError, to_api_error
-from headway.server.prometheus import PrometheusMetrics
+from headway.server.generation import Endpoint, ServedEngine, ServedModel
 
 __all__ = ["create_app"]
 
 
-def create_app(engine: AsyncEngine, *, served_model_name: str, created: int) -> Starlette:
+def create_app(
+    engine: ServedEngine,
+    model: ServedModel,
+    *,
+    metrics: Callable[[], bytes],
+) -> Starlette:
     """The HTTP API of one engine, which its owner starts and stops.
 
-    `served_model_name` is what clients put in `model`; `created` is the Unix time that
-    `/v1/models` gives for it. The engine gets an observer that feeds `/metrics`.
+    `metrics` gives what `/metrics` shows, in Prometheus' text format.
     """
-    metrics = PrometheusMetrics(served_model_name)
-    engine.add_observer(metrics)
-    card = {
-        "id": served_model_name,
-        "object": "model",
-        "created": created,
-        "owned_by": "headway",
-        "max_model_len": engine.max_model_len,
-        "headway": {
-            "exact": engine.exactness.promised,
-            "exactness": str(engine.exactness),
-        },
-    }
+    cards = [_card(model, name) for name in model.names]
 
-    async def models(_request: Request) -> Response:
-        return _json({"object": "list", "data": [card]})
+    async def list_models(_request: Request) -> Response:
+        return _json({"object": "list", "data": cards})
 
-    async def model(request: Request) -> Response:
+    async def show_model(request: Request) -> Response:
         name = request.path_params["name"]
-        if name != served_model_name:
-            return model_not_found(name, served_model_name).response()
-        return _json(card)
+        if name not in model.names:
+            return model_not_found(name, model).response()
+        return _json(cards[model.names.index(name)])
 
     async def health(_request: Request) -> Response:
         if not engine.is_alive:
@@ -60,21 +49,36 @@ def create_app(engine: AsyncEngine, *, served_model_name: str, created: int) -> 
         return _json({"status": "ok"})
 
     async def export(_request: Request) -> Response:
-        return Response(metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    completions = GenerationEndpoint(Completions(), engine, served_model_name)
-    chat = GenerationEndpoint(ChatCompletions(), engine, served_model_name)
+    def generation(endpoint: Endpoint) -> GenerationEndpoint:
+        return GenerationEndpoint(endpoint, engine, model)
+
     return Starlette(
         routes=[
-            Route("/v1/completions", completions, methods=["POST"]),
-            Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/v1/models/{name:path}", model),
+            Route("/v1/completions", generation(Completions(model)), methods=["POST"]),
+            Route("/v1/chat/completions", generation(ChatCompletions(model)), methods=["POST"]),
+            Route("/v1/models", list_models),
+            Route("/v1/models/{name:path}", show_model),
             Route("/health", health),
             Route("/metrics", export),
         ],
         exception_handlers={HTTPException: _no_such_route, Exception: _unexpected},
     )
+
+
+def _card(model: ServedModel, name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "headway",
+        "max_model_len": model.max_model_len,
+        "headway": {
+            "exact": model.exactness.promised,
+            "exactness": str(model.exactness),
+        },
+    }
 
 
 def _json(content: Any) -> Response:

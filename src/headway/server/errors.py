@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 from starlette.responses import Response
 
 from headway.errors import EngineDead, InvalidRequest, QueueFull, RequestTooLarge
+from headway.server.event import Event
 
-__all__ = ["ApiError", "bad_request", "to_api_error"]
+__all__ = ["OPENAI_ERRORS", "ApiError", "ErrorShape", "bad_request", "to_api_error"]
 
 _logger = logging.getLogger(__name__)
 
@@ -19,7 +21,7 @@ _TYPES = {429: "rate_limit_error", 500: "server_error", 503: "service_unavailabl
 
 
 class ApiError(Exception):
-    """An error as the client sees it, in OpenAI's shape.
+    """An error as the client sees it; an `ErrorShape` gives it the form.
 
     Attributes:
         status: the HTTP status.
@@ -42,17 +44,42 @@ class ApiError(Exception):
         self.code = code
         self.headers = headers
 
-    def body(self) -> bytes:
-        error = {
-            "message": str(self),
-            "type": _TYPES.get(self.status, "invalid_request_error"),
-            "param": self.param,
-            "code": self.code,
-        }
-        return msgspec.json.encode({"error": error})
+    def response(self, shape: ErrorShape | None = None) -> Response:
+        """In OpenAI's shape unless told otherwise."""
+        shape = shape or OPENAI_ERRORS
+        return Response(shape.body(self), shape.status(self), self.headers, "application/json")
 
-    def response(self) -> Response:
-        return Response(self.body(), self.status, self.headers, "application/json")
+
+class ErrorShape(Protocol):
+    """How an API says what went wrong."""
+
+    def status(self, error: ApiError) -> int: ...
+
+    def body(self, error: ApiError) -> bytes: ...
+
+    def event(self, error: ApiError) -> Event:
+        """In a stream that has begun; nothing follows it."""
+        ...
+
+
+class _OpenAIErrors:
+    def status(self, error: ApiError) -> int:
+        return error.status
+
+    def body(self, error: ApiError) -> bytes:
+        content = {
+            "message": str(error),
+            "type": _TYPES.get(error.status, "invalid_request_error"),
+            "param": error.param,
+            "code": error.code,
+        }
+        return msgspec.json.encode({"error": content})
+
+    def event(self, error: ApiError) -> Event:
+        return Event(self.body(error))
+
+
+OPENAI_ERRORS: ErrorShape = _OpenAIErrors()
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:

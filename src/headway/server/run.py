@@ -11,15 +11,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Protocol
 
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.config import LOGGING_CONFIG
 
-from headway.engine.async_engine import AsyncEngine
 from headway.engine.collector import calm_collector
 from headway.errors import InvalidConfig
+from headway.metrics import Observer
 from headway.server.app import create_app
+from headway.server.generation import ServedEngine, ServedModel
+from headway.server.prometheus import PrometheusMetrics
 
 __all__ = ["EngineServer", "bind", "serve"]
 
@@ -28,6 +31,20 @@ STOP_WITHIN_S = 1.5
 
 _DRAIN_S = 1
 """For clients to take what was sent to them once the engine has stopped."""
+
+
+class OwnedEngine(ServedEngine, Protocol):
+    """An engine that the server starts and stops."""
+
+    def add_observer(self, observer: Observer) -> None: ...
+
+    def start(self) -> None:
+        """Begins to work, for the running event loop."""
+        ...
+
+    def stop(self) -> None:
+        """Ends all requests, and then itself; waits for that."""
+        ...
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -56,11 +73,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def serve(
-    engine: AsyncEngine,
+    engine: OwnedEngine,
+    model: ServedModel,
     sock: socket.socket,
     *,
-    served_model_name: str,
-    created: int,
     access_log: bool = False,
     announce: Callable[[str], None] = print,
 ) -> None:
@@ -78,8 +94,10 @@ def serve(
         sock.close()
         raise _cannot_listen(host, port, error) from None
     name = f"[{host}]" if ":" in host else host
-    line = f"Serving {served_model_name} at http://{name}:{port}/v1 (Ctrl-C to stop)"
-    app = create_app(engine, served_model_name=served_model_name, created=created)
+    line = f"Serving {model.name} at http://{name}:{port}/v1 (Ctrl-C to stop)"
+    metrics = PrometheusMetrics(model.name)
+    engine.add_observer(metrics)
+    app = create_app(engine, model, metrics=metrics.render)
     server = EngineServer(engine, app, access_log=access_log, on_ready=lambda: announce(line))
     calm_collector()
     with _signals(server):
@@ -91,7 +109,7 @@ class EngineServer(uvicorn.Server):
 
     def __init__(
         self,
-        engine: AsyncEngine,
+        engine: OwnedEngine,
         app: Starlette,
         *,
         access_log: bool = False,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from starlette.types import Receive, Scope, Send
 
 from headway.server.errors import ApiError
+from headway.server.event import Event
 
 __all__ = ["ClientGone", "EventStream", "read_body", "run_while_connected"]
 
@@ -86,9 +87,9 @@ class EventStream:
         self._send = send
         self.started = False
 
-    async def send(self, events: Iterable[bytes]) -> None:
-        """Sends each as one event, all in one write; none is fine."""
-        body = b"".join(b"data: %b\n\n" % event for event in events)
+    async def send(self, events: Iterable[Event]) -> None:
+        """Sends them all in one write; none is fine."""
+        body = b"".join(event.encode() for event in events)
         if not body:
             return
         if not self.started:
@@ -99,8 +100,3 @@ class EventStream:
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def fail(self, error: bytes) -> None:
-        """Ends with an error event and without `[DONE]`, so that nobody takes it for complete."""
-        await self.send([error])
-        await self.end()

@@ -16,7 +16,6 @@ from headway.clock import VirtualClock
 from headway.core.params import SamplingParams
 from headway.core.plan import StepPlan, StepResult
 from headway.engine.async_engine import AsyncEngine
-from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest
 from headway.engine.threaded import ThreadedExecutor
 from headway.metrics import StepRecord
@@ -235,18 +234,11 @@ def test_streams_of_an_event_loop_come_whole_and_stopping_leaves_no_thread() -> 
     ).core
 
     async def answers() -> list[list[int]]:
-        engine = AsyncEngine(
-            core,
-            tokenizer=None,  # type: ignore[arg-type]
-            chat_template=None,
-            sampling_defaults={},
-            max_model_len=64,
-            exactness=Exactness(False, "not probed"),
-        )
+        engine = AsyncEngine(core)
         engine.start()
         params = SamplingParams(temperature=0.0, max_tokens=10)
         new = [NewRequest(f"r{count}", [count, 3], params) for count in range(6)]
-        streams = engine.add_all(new)
+        streams = await engine.add(new)
         streams[5].abort()
         tokens = [[token async for delta in s for token in delta.token_ids] for s in streams]
         engine.stop()

@@ -1,0 +1,1 @@
+"""The APIs, one module a path: what a client may send, and what it gets."""

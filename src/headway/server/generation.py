@@ -1,0 +1,228 @@
+"""The way from a request's body to its answer, whatever API it speaks.
+
+    body ─ Endpoint.read ─▶ Job ─ encode ─▶ token ids ─ ServedEngine.add ─▶ deltas
+                             └▶ Reply ◀─ Piece ◀─ Answer.add ◀───────────────┘
+
+What is particular to an API is its `Endpoint`, which reads a body, and the `Reply` that this makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headway.core.params import SamplingParams
+from headway.core.plan import TokenLogprobs
+from headway.engine.exactness import Exactness
+from headway.engine.outputs import NewRequest, OutputDelta
+from headway.server.errors import ErrorShape
+from headway.server.event import Event
+from headway.text.chat_template import PromptTemplate
+from headway.text.parts import CallStart, OutputParser, Part, PlainText, Text
+from headway.text.tokenizer import Tokenizer
+
+__all__ = [
+    "Answer",
+    "Endpoint",
+    "Job",
+    "Piece",
+    "Reply",
+    "ServedEngine",
+    "ServedModel",
+    "Stream",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What the API must know of the model."""
+
+    names: tuple[str, ...]
+    """What clients may put in `model`; answers say the first."""
+    created: int
+    """Unix time that `/v1/models` gives for it."""
+    tokenizer: Tokenizer
+    chat_template: PromptTemplate | None
+    sampling_defaults: Mapping[str, Any]
+    """Sampling options, by name, that the model asks for where a request leaves them out."""
+    max_model_len: int
+    exactness: Exactness
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+class Stream(Protocol):
+    """The deltas of one request, as they come; ends after the one with a finish reason.
+
+    Whoever holds it must read it to its end or `abort` it: until then the request runs on.
+    """
+
+    def __aiter__(self) -> AsyncIterator[OutputDelta]: ...
+
+    async def __anext__(self) -> OutputDelta: ...
+
+    def abort(self) -> None:
+        """Ends the request, if it has not ended; its blocks are free in the next plan."""
+        ...
+
+
+class ServedEngine(Protocol):
+    """The engine as the server sees it; all is for the server's event loop."""
+
+    @property
+    def is_alive(self) -> bool:
+        """It takes requests and works on them."""
+        ...
+
+    async def check_room(self, num_reqs: int = 1) -> None:
+        """Raises QueueFull or EngineDead: to be asked before any work on a prompt."""
+        ...
+
+    async def add(self, requests: Sequence[NewRequest]) -> Sequence[Stream]:
+        """Accepts all of them at once, or raises InvalidRequest, QueueFull or EngineDead and
+        accepts none. Cancelled, it leaves none behind."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a body asks for, in the engine's terms."""
+
+    model: str | None
+    """The model that it names; None: it names none."""
+    stream: bool
+    params: SamplingParams
+    encode: Callable[[], Sequence[Sequence[int]]]
+    """Tokenises the prompts. Runs in a thread where the body is long."""
+    prompt_field: str
+    """What the body calls the prompt."""
+    reply: Reply
+    parser: Callable[[], OutputParser] = PlainText
+    """Makes what takes an output apart, one for each."""
+    priority: int = 0
+    cache_salt: str | None = None
+    tenant: str = ""
+    deadline_s: float | None = None
+    """Seconds from arrival to the first token (policy `deadline`)."""
+    queue_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one step adds to one answer."""
+
+    parts: Sequence[Part]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    text_offset: int
+    """Characters of the output's text before it."""
+    finish_reason: str | None
+    """`stop`, `length`, `tool_calls`; None: there is more to come."""
+    stop_reason: int | str | None
+
+    @property
+    def text(self) -> str:
+        """What it adds to the answer proper."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one completion has come to so far; grows with each delta."""
+
+    prompt_token_ids: Sequence[int]
+    parser: OutputParser
+    counts_prompt: bool = True
+    """False for the second and further completions of a prompt: it counts once."""
+    num_cached_tokens: int = 0
+    num_characters: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """The same list for all completions of a prompt; the first one gets them."""
+
+    @classmethod
+    def of(
+        cls, prompt_token_ids: Sequence[int], n: int, parser: Callable[[], OutputParser]
+    ) -> list[Answer]:
+        """The completions of one prompt."""
+        first = cls(prompt_token_ids, parser())
+        return [
+            first,
+            *(
+                cls(prompt_token_ids, parser(), False, prompt_logprobs=first.prompt_logprobs)
+                for _ in range(1, n)
+            ),
+        ]
+
+    @property
+    def text(self) -> str:
+        """The answer proper."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    def add(self, delta: OutputDelta) -> Piece:
+        parts = self.parser.feed(delta.text)
+        if delta.finish_reason is not None:
+            parts += self.parser.finish()
+        self.parts += parts
+        self.token_ids += delta.token_ids
+        self.logprobs += delta.logprobs
+        self.prompt_logprobs += delta.prompt_logprobs
+        if self.counts_prompt:
+            self.num_cached_tokens = delta.num_cached_tokens
+        self.finish_reason = delta.finish_reason
+        if delta.finish_reason == "stop" and any(isinstance(p, CallStart) for p in self.parts):
+            self.finish_reason = "tool_calls"
+        self.stop_reason = delta.stop_reason
+        piece = Piece(
+            parts,
+            delta.token_ids,
+            delta.logprobs,
+            self.num_characters,
+            self.finish_reason,
+            self.stop_reason,
+        )
+        self.num_characters += len(delta.text)
+        return piece
+
+
+class Reply(Protocol):
+    """Shapes the answer to one HTTP request.
+
+    For a stream `begin`, then `add` for each delta, then `end`; for an answer in one piece
+    `whole`, once all answers are complete. Answers are in the order of the prompts, and of `n`.
+    """
+
+    @property
+    def id(self) -> str:
+        """Of the answer; the engine's request ids begin with it."""
+        ...
+
+    def begin(self, answers: Sequence[Answer]) -> list[Event]:
+        """What a stream opens with, sent with the first delta."""
+        ...
+
+    def add(self, index: int, piece: Piece, answer: Answer) -> list[Event]:
+        """What a delta comes to; `answer` has it already."""
+        ...
+
+    def end(self, answers: Sequence[Answer]) -> list[Event]: ...
+
+    def whole(self, answers: Sequence[Answer]) -> bytes: ...
+
+
+class Endpoint(Protocol):
+    """What is particular to one path."""
+
+    @property
+    def errors(self) -> ErrorShape: ...
+
+    def read(self, body: bytes) -> Job:
+        """Raises `ApiError` or `InvalidRequest` for a body that is wrong."""
+        ...
