@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <climits>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -132,68 +131,6 @@ class KernelDecoder final : public headway::Decoder {
     double phase_s_[NUM_PHASES] = {};
     std::chrono::steady_clock::time_point marked_;
 };
-
-inline std::vector<float> copy_of(const float* values, int count) {
-    return values == nullptr ? std::vector<float>{} : std::vector<float>(values, values + count);
-}
-
-inline void append_rows(std::vector<const float*>& rows, const float* from, int count, int width) {
-    for (int i = 0; i < count; ++i) rows.push_back(from + size_t{1} * i * width);
-}
-
-template <class Kind>
-void KernelDecoder<Kind>::add_layer(const LayerWeights& from) {
-    const int hidden = shape_.hidden, inner = shape_.intermediate;
-    const int kv_width = shape_.num_kv_heads * shape_.head_dim;
-    std::vector<const float*> qkv, o, gate_up, down;
-    append_rows(qkv, from.q, q_width(), hidden);
-    append_rows(qkv, from.k, kv_width, hidden);
-    append_rows(qkv, from.v, kv_width, hidden);
-    append_rows(o, from.o, hidden, q_width());
-    for (int i = 0; i < inner; i += LANES) {  // a panel of gates, then that of their ups
-        append_rows(gate_up, from.gate + size_t{1} * i * hidden, LANES, hidden);
-        append_rows(gate_up, from.up + size_t{1} * i * hidden, LANES, hidden);
-    }
-    append_rows(down, from.down, hidden, inner);
-    Layer layer;
-    layer.qkv = pack<Kind>(qkv, hidden);
-    layer.o = pack<Kind>(o, q_width());
-    layer.gate_up = pack<Kind>(gate_up, hidden);
-    layer.down = pack<Kind>(down, inner);
-    layer.attention_norm = copy_of(from.attention_norm, hidden);
-    layer.mlp_norm = copy_of(from.mlp_norm, hidden);
-    layer.attention_post_norm = copy_of(from.attention_post_norm, hidden);
-    layer.mlp_post_norm = copy_of(from.mlp_post_norm, hidden);
-    layer.q_norm = copy_of(from.q_norm, shape_.head_dim);
-    layer.k_norm = copy_of(from.k_norm, shape_.head_dim);
-    if (from.q_bias != nullptr) {
-        layer.qkv_bias = copy_of(from.q_bias, q_width());
-        for (const float* bias : {from.k_bias, from.v_bias})
-            layer.qkv_bias.insert(layer.qkv_bias.end(), bias, bias + kv_width);
-    }
-    layer.rope = from.rope;
-    layer.window = from.window;
-    layers_.push_back(std::move(layer));
-}
-
-template <class Kind>
-void KernelDecoder<Kind>::set_rows(Matrix& matrix, int first, int count, const float* rows) {
-    if (matrix.channels == 0) matrix = room_for<Kind>(shape_.vocab, shape_.hidden);
-    std::vector<const float*> channels;
-    append_rows(channels, rows, count, shape_.hidden);
-    pack_at<Kind>(matrix, first, channels);
-}
-
-template <class Kind>
-size_t KernelDecoder<Kind>::weight_bytes() const {
-    size_t bytes = 0;
-    const auto count = [&bytes](const Matrix& m) { bytes += m.data.size() + 4 * m.scale.size(); };
-    for (const Layer& layer : layers_)
-        for (const Matrix* m : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) count(*m);
-    count(embedding_);
-    count(head_);
-    return bytes;
-}
 
 template <class Kind>
 void KernelDecoder<Kind>::reserve(int rows, int num_threads) {
@@ -379,79 +316,6 @@ void KernelDecoder<Kind>::add_product(Team& team, int thread, const Matrix& matr
         for (int i = 0; i < hidden; i += LANES) store(x + i, add(load(x + i), load(product + i)));
     });
     mark(thread, Phase::preparing);
-}
-
-template <class Kind>
-void KernelDecoder<Kind>::logits(const float* states, int rows, float* logits, int num_threads) {
-    reserve(rows, num_threads);
-    in_parallel(num_threads, [&](Team& team, int thread) {
-        if (thread == 0) marked_ = std::chrono::steady_clock::now();
-        prepare(team, thread, states, final_norm_.data(), shape_.hidden, rows);
-        multiply<Kind>(team, head_, prepared(shape_.hidden), rows,
-                       [&](int row, int panel, const F32* values, int count) {
-                           for (int p = 0; p < count; ++p) {
-                               float lanes[LANES];
-                               const int first = (panel + p) * LANES;
-                               const int width = std::min(LANES, shape_.vocab - first);
-                               float* out = logits + size_t{1} * row * shape_.vocab + first;
-                               if (width == LANES) {
-                                   store(out, values[p]);
-                               } else if (width > 0) {
-                                   store(lanes, values[p]);
-                                   std::copy_n(lanes, width, out);
-                               }
-                           }
-                       });
-        mark(thread, Phase::ends);
-    });
-}
-
-// The first of the largest logits of a row, as one thread has seen them.
-struct Best {
-    float value = -INFINITY;
-    int token = INT_MAX;
-    float poison = 0.0f;  // NaN once a logit was NaN or infinite
-
-    void see(int panel, F32 values, int width) {
-        poison += reduce_add(mul(values, zero()));
-        if (reduce_max(values) < value) return;
-        float lanes[LANES];
-        store(lanes, values);
-        for (int i = 0; i < width; ++i) merge({lanes[i], panel * LANES + i});
-    }
-    void merge(const Best& other) {
-        poison += other.poison;
-        if (other.value > value || (other.value == value && other.token < token)) {
-            value = other.value;
-            token = other.token;
-        }
-    }
-};
-
-template <class Kind>
-void KernelDecoder<Kind>::likeliest(const float* states, int rows, int64_t* tokens, float* values,
-                                 int num_threads) {
-    reserve(rows, num_threads);
-    std::vector<Best> bests(size_t{1} * num_threads * rows);
-    in_parallel(num_threads, [&](Team& team, int thread) {
-        if (thread == 0) marked_ = std::chrono::steady_clock::now();
-        prepare(team, thread, states, final_norm_.data(), shape_.hidden, rows);
-        Best* own = bests.data() + size_t{1} * thread * rows;
-        multiply<Kind>(team, head_, prepared(shape_.hidden), rows,
-                       [&](int row, int panel, const F32* products, int count) {
-                           for (int p = panel; p < panel + count; ++p)
-                               own[row].see(p, products[p - panel],
-                                            std::min(LANES, shape_.vocab - p * LANES));
-                       });
-        mark(thread, Phase::ends);
-    });
-    for (int row = 0; row < rows; ++row) {
-        Best best;
-        for (int thread = 0; thread < num_threads; ++thread)
-            best.merge(bests[size_t{1} * thread * rows + row]);
-        tokens[row] = best.token;
-        values[row] = best.value + best.poison;
-    }
 }
 
 template <class Kind>

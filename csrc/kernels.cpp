@@ -4,7 +4,8 @@
 
 #include <omp.h>
 
-#include "decoder.h"
+#include "decoder_head.h"
+#include "decoder_weights.h"
 #include "product.h"
 
 namespace headway::HEADWAY_ISA {
