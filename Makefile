@@ -2,14 +2,15 @@
 #     make serve ARGS="--port 8080"
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint kernels
+.PHONY: help serve test compat lint kernels
 
 help:
 	@echo "make serve    install what is missing, fetch the default model, start the server"
 	@echo "make test     the same for the tests, and run them"
+	@echo "make compat   install other people's clients beside it, and try them on a server"
 	@echo "make lint     ruff, mypy and the import contracts"
 	@echo "make kernels  build the C++ kernels again"
-	@echo "Without make: sh scripts/start serve|test|lint|kernels [ARGS]"
+	@echo "Without make: sh scripts/start serve|test|compat|lint|kernels [ARGS]"
 
-serve test lint kernels:
+serve test compat lint kernels:
 	@sh scripts/start $@ $(ARGS)

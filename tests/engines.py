@@ -13,6 +13,7 @@ from headway.core.plan import Executor
 from headway.engine.core import EngineCore
 from headway.engine.outputs import NewRequest, OutputDelta, OutputProcessor
 from headway.engine.speculation import Speculator
+from headway.grammar.pool import GrammarPool
 from headway.metrics import RequestRecord, StepRecord
 from headway.record.recorder import Recorder
 from headway.record.setup import SchedulerConfig, build_scheduler
@@ -48,6 +49,9 @@ class TestEngine:
     executor: Executor
     config: SchedulerConfig = SMALL
     vocab_size: int = 26
+    tokenizer: Any = field(default_factory=Letters)
+    eos_token_ids: tuple[int, ...] = ()
+    grammars: GrammarPool | None = None
     clock: Clock = field(default_factory=VirtualClock)
     async_scheduling: bool = False
     speculator: Speculator | None = None
@@ -62,10 +66,11 @@ class TestEngine:
         self.core = EngineCore(
             scheduler=build_scheduler(self.config, vocab_size=self.vocab_size),
             executor=self.executor,
-            outputs=OutputProcessor(Letters()),  # type: ignore[arg-type]
+            outputs=OutputProcessor(self.tokenizer),
             clock=self.clock,
-            eos_token_ids=(),
+            eos_token_ids=self.eos_token_ids,
             seeds=random.Random(0),
+            grammars=self.grammars,
             recorder=self.recorder,
             async_scheduling=self.async_scheduling,
             speculator=self.speculator,
@@ -79,7 +84,8 @@ class TestEngine:
 
     def add(self, name: str, prompt: Sequence[int], **params: Any) -> None:
         options = {"max_tokens": 12, "temperature": 0.0, **params}
-        self.core.add([NewRequest(name, list(prompt), SamplingParams(**options))])
+        new = [NewRequest(name, list(prompt), SamplingParams(**options))]
+        self.core.add(new, self.core.compile(new).result())
         self.tokens[name], self.texts[name] = [], ""
 
     def step(self) -> None:

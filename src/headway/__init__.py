@@ -16,16 +16,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headway.core.params import SamplingParams
+    from headway.core.structured import StructuredOutputs
     from headway.engine.outputs import CompletionOutput, RequestOutput
     from headway.llm import LLM
 
-__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputs",
+    "__version__",
+]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "LLM": "headway.llm",
     "SamplingParams": "headway.core.params",
+    "StructuredOutputs": "headway.core.structured",
     "RequestOutput": "headway.engine.outputs",
     "CompletionOutput": "headway.engine.outputs",
 }

@@ -15,6 +15,7 @@ __all__ = [
     "Admission",
     "BatchEntry",
     "Costs",
+    "EngineState",
     "Observer",
     "PrefixHitRate",
     "RequestRecord",
@@ -69,6 +70,8 @@ class _Chunk(Protocol):
     def num_tokens(self) -> int: ...
     @property
     def num_drafts(self) -> int: ...
+    @property
+    def sample(self) -> object | None: ...
 
 
 _NO_ADMISSION = Admission("", 0, 0)
@@ -122,6 +125,10 @@ class StepRecord:
     """Of `num_tokens`, guesses at what the request would sample (rule S14)."""
     num_accepted_tokens: int = 0
     """Of those, the ones that became output."""
+    num_prompt_tokens: int = 0
+    """Of `num_tokens`, prompt tokens that were never computed before for their request."""
+    num_output_tokens: int = 0
+    """Tokens that requests gained."""
     failed: bool = False
     """The executor raised; nothing of the step stands."""
 
@@ -163,6 +170,16 @@ class RequestRecord:
     priority: int
     finish_reason: str
     tenant: str = ""
+
+
+class EngineState(NamedTuple):
+    """Where an engine is between two steps."""
+
+    num_running: int
+    num_waiting: int
+    blocks_used: int
+    blocks_cached: int
+    blocks_free: int
 
 
 class Observer(Protocol):

@@ -28,9 +28,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Server]:
+def serving(*options: str) -> Iterator[Server]:
+    command = [sys.executable, "-m", "headway", "serve", "--port", "0", "--debug-invariants"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "headway", "serve", "--port", "0", "--debug-invariants"],
+        [*command, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -51,13 +52,6 @@ def serving() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def server(model_path: Path) -> Iterator[Server]:
     """One for all tests; they leave it running."""
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-def new_server(model_path: Path) -> Iterator[Server]:
-    """One of its own, for a test that ends it."""
     with serving() as server:
         yield server
 

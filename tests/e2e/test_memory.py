@@ -28,7 +28,9 @@ pytestmark = [
 MIB = 2**20
 KV_BYTES = 32 * MIB
 IDLE_BYTES = 96 * MIB
-"""Python's modules, the tokenizer and the server, beside PyTorch."""
+"""Python's modules and the tokenizer, beside PyTorch, in the engine's process."""
+SERVER_BYTES = 128 * MIB
+"""The server's own process: modules, the tokenizer, and no PyTorch."""
 WORKING_BYTES = 96 * MIB
 """More, once steps have run: activations, logits, and what sampling makes of them."""
 START_CPU_S = 8.0
@@ -43,6 +45,12 @@ def resident(pid: int, name: str = "VmRSS") -> int:
     return int(match[1]) * 1024
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time: clock ticks, after the name in parentheses."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 @pytest.fixture(scope="module")
 def torch_bytes() -> int:
     """Of a process that has imported PyTorch and done nothing."""
@@ -54,16 +62,18 @@ def torch_bytes() -> int:
 
 
 class Serving:
+    """The server's process, and that of its engine, which `pid` is of."""
+
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.pid = process.pid
+        self.server_pid = process.pid
         assert process.stdout is not None
         match = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
         assert match is not None
         self.url = match[0]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        self.pid = int(children)
         self.complete(prompt=[7], max_tokens=1)
-        # In clock ticks, after the name in parentheses: user and system time.
-        ticks = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        self.start_cpu_s = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        self.start_cpu_s = cpu_seconds(self.server_pid) + cpu_seconds(self.pid)
         self.idle_bytes = resident(self.pid)
         self.most_at_start = resident(self.pid, "VmHWM")
 
@@ -101,6 +111,10 @@ def weights(model_path: Path) -> int:
 
 def test_the_first_token_costs_no_more_than_importing_and_reading(serving: Serving) -> None:
     assert serving.start_cpu_s < START_CPU_S
+
+
+def test_the_server_holds_no_more_than_its_modules_and_the_tokenizer(serving: Serving) -> None:
+    assert resident(serving.server_pid, "VmHWM") < SERVER_BYTES
 
 
 def test_loading_leaves_the_packed_weights_and_little_else(

@@ -65,6 +65,38 @@ def test_test_installs_its_extra_fetches_the_model_and_runs_pytest(project: Proj
     assert result.stdout == f"<pytest><-k><a or b><{project.root}>\n"
 
 
+def test_other_peoples_clients_go_into_an_environment_of_their_own(project: Project) -> None:
+    project.run("test")
+    before = (project.root / ".venv" / ".headway-installed").read_text()
+    project.calls()
+    result = project.run("compat", "-k", "a or b")
+    made, *_, torch, everything = project.calls()
+    assert made == ["venv"]
+    constraints = ["-c", "tests/compat/constraints.txt"]
+    assert torch == ["install", "--quiet", "torch", *constraints]
+    assert everything[:4] == ["install", "--quiet", *constraints]
+    assert everything[4:] == ["-e", ".", "-r", "tests/compat/requirements.txt"]
+    asked = "<pytest><-W><default><tests/compat><-k><a or b>"
+    assert result.stdout == f"{asked}<{project.root}>\n", result.stderr
+    assert (project.root / ".venv" / ".headway-installed").read_text() == before
+    project.run("compat")
+    assert project.calls() == []
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "constraints.txt"])
+def test_changed_clients_are_installed_into_the_same_environment(
+    project: Project, name: str
+) -> None:
+    project.run("compat")
+    project.calls()
+    with (project.root / "tests" / "compat" / name).open("a") as file:
+        file.write("# changed\n")
+    project.run("compat")
+    calls = project.calls()
+    assert ["venv"] not in calls
+    assert calls[-1][-2:] == ["-r", "tests/compat/requirements.txt"]
+
+
 def test_the_index_is_named_for_torch_alone(project: Project) -> None:
     project.run("serve", TORCH_INDEX_URL="https://index.example/cpu")
     named = [call for call in project.calls() if "--index-url=https://index.example/cpu" in call]
@@ -287,7 +319,7 @@ def test_an_unsuitable_python_is_passed_over(project: Project, incomplete_python
 def test_an_unknown_command_gets_the_usage(project: Project, arguments: tuple[str, ...]) -> None:
     result = project.run(*arguments)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("usage: sh scripts/start serve|test|lint|kernels")
+    assert result.stderr.startswith("usage: sh scripts/start serve|test|compat|lint|kernels")
     assert project.calls() == []
 
 

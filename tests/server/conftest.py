@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -25,7 +26,8 @@ def engine(fake_server: tuple[FakeEngine, str]) -> FakeEngine:
 
 @pytest.fixture
 def client(engine: FakeEngine, fake_server: tuple[FakeEngine, str]) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=fake_server[1], timeout=TIMEOUT_S) as client:
+    # Not verifying saves reading the system's certificates each time; nothing here is encrypted.
+    with httpx.Client(base_url=fake_server[1], timeout=TIMEOUT_S, verify=False) as client:
         yield client
 
 
@@ -35,4 +37,14 @@ def openai_client(
 ) -> Iterator[openai.OpenAI]:
     url = f"{fake_server[1]}/v1"
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=TIMEOUT_S) as client:
+        yield client
+
+
+@pytest.fixture
+def claude(
+    engine: FakeEngine, fake_server: tuple[FakeEngine, str]
+) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(
+        base_url=fake_server[1], api_key="none", max_retries=0, timeout=TIMEOUT_S
+    ) as client:
         yield client

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from datetime import datetime
 
 from headway.core.plan import TokenLogprobs
 from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputDelta
-from headway.errors import EngineDead
-from headway.metrics import Observer
+from headway.errors import EngineDead, RequestTooLarge
+from headway.metrics import EngineState, Observer
+from headway.text.chat_template import ChatTemplate
 
-__all__ = ["HANG", "FakeEngine", "Script", "delta"]
+__all__ = ["HANG", "PLAIN", "FakeEngine", "Script", "delta"]
 
 HANG = object()
 """In a script: nothing more comes until the request is aborted."""
 
 Script = Callable[[NewRequest], Iterable[object]]
 BOS = 1
+NOW = datetime(2031, 5, 4)
 
 
 def delta(
@@ -40,12 +43,33 @@ def delta(
 class CharacterTokenizer:
     """A character is a token; `texts` are all that were ever encoded."""
 
+    vocab_size = 0x110000
+    bos_token_id = BOS
+    bos_token = chr(BOS)
+    eos_token_ids = (2,)
+    eos_token = chr(2)
+    special_texts: tuple[str, ...] = (chr(BOS),)
+
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.most_characters = 10_000_000
+        """Of a text; more do not fit any context."""
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, at_most: int | None = None
+    ) -> list[int]:
+        if at_most is not None and len(text) > self.most_characters:
+            raise RequestTooLarge("prompt", "it cannot fit")
         self.texts.append(text)
         return [BOS] * add_special_tokens + [ord(character) for character in text]
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        if not all(0 <= token < self.vocab_size for token in ids):
+            raise ValueError("there is no such token")
+        return "".join(chr(token) for token in ids if not (skip_special_tokens and token == BOS))
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id == BOS
 
     def token_text(self, token_id: int) -> str:
         return chr(token_id)
@@ -54,10 +78,9 @@ class CharacterTokenizer:
         return chr(token_id).encode()
 
 
-class PlainTemplate:
-    def render(self, messages: Sequence[Mapping[str, object]]) -> str:
-        turns = [f"<{message['role']}>{message['content']}" for message in messages]
-        return "".join(turns) + "<assistant>"
+PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}" + (
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
 
 
 class FakeModel:
@@ -68,11 +91,17 @@ class FakeModel:
     created = 1_700_000_000
     max_model_len = 100
     exactness = Exactness(True, "as if")
+    tool_call_parser = "auto"
 
     def reset(self) -> None:
         self.tokenizer = CharacterTokenizer()
-        self.chat_template: PlainTemplate | None = PlainTemplate()
+        self.set_template(PLAIN)
         self.sampling_defaults: dict[str, float] = {}
+        self.tool_call_parser = "auto"
+
+    def set_template(self, source: str) -> None:
+        template = ChatTemplate(source, bos_token="", eos_token="", now=lambda: NOW)
+        self.chat_template: ChatTemplate | None = template
 
 
 class FakeStream:
@@ -132,6 +161,8 @@ class FakeEngine:
         self.added: queue.Queue[NewRequest] = queue.Queue()
         self.aborted: queue.Queue[str] = queue.Queue()
         self._streams: list[FakeStream] = []
+
+    state = EngineState(0, 0, 0, 0, 10)
 
     def start(self) -> None:
         self.is_alive = True

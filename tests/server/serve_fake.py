@@ -8,12 +8,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from headway.server.run import bind, serve
+from starlette.types import ASGIApp
+
+from headway.server import run
+from headway.server.listen import listening, url_of
+from headway.server.settings import ServerSettings
 from server.fake_engine import HANG, FakeEngine, delta
+from server.serving import Owned, application
 
 
 class StuckEngine(FakeEngine):
-    """One whose last step never ends."""
+    """One that does not end."""
 
     def stop(self) -> None:
         print("stopping", flush=True)
@@ -23,8 +28,17 @@ class StuckEngine(FakeEngine):
 def main(kind: str) -> None:
     engine = StuckEngine() if kind == "stuck" else FakeEngine()
     engine.script = lambda request: [delta("a"), HANG]
-    sock = bind("127.0.0.1", 0)
-    serve(engine, engine.model, sock)
+    app = application(engine, engine.model)
+    settings = ServerSettings(port=0)
+    run.END_WITHIN_S = 0.3
+
+    async def load() -> ASGIApp:
+        return app
+
+    with listening(settings) as sock:
+        line = f"Serving {engine.model.name} at {url_of(sock, settings)}"
+        server = run.Server(Owned(engine), load, sock, on_ready=lambda: print(line, flush=True))
+        run.serve(server, drain_timeout_s=0.2)
     print("returned", flush=True)
 
 

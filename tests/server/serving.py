@@ -8,15 +8,33 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Protocol
 
 import httpx
+from starlette.types import ASGIApp
 
+from headway.clock import MonotonicClock
+from headway.errors import EngineDead
+from headway.metrics import EngineState, Observer
 from headway.server.app import create_app
-from headway.server.generation import ServedModel
-from headway.server.prometheus import PrometheusMetrics
-from headway.server.run import EngineServer, OwnedEngine, bind
+from headway.server.generation import ServedEngine, ServedModel
+from headway.server.listen import listening, url_of
+from headway.server.run import Server
+from headway.server.settings import ServerSettings
+from headway.server.watch.instruments import Instruments
+from headway.server.watch.prometheus import PrometheusMetrics
+from headway.server.watch.stats import StatsObserver
 
-__all__ = ["CREATED", "MODEL", "TIMEOUT_S", "abandoned_request", "serving"]
+__all__ = [
+    "CREATED",
+    "MODEL",
+    "TIMEOUT_S",
+    "InProcessEngine",
+    "Owned",
+    "abandoned_request",
+    "application",
+    "serving",
+]
 
 MODEL = "the-model"
 CREATED = 1_700_000_000
@@ -24,25 +42,64 @@ TIMEOUT_S = 20.0
 """For what must happen; nothing waits this long unless it is broken."""
 
 
+class InProcessEngine(ServedEngine, Protocol):
+    """What a test has in the place of the engine's process."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def add_observer(self, observer: Observer) -> None: ...
+    @property
+    def state(self) -> EngineState: ...
+
+
+class Owned:
+    """An engine of this process, as its server ends it."""
+
+    def __init__(self, engine: InProcessEngine) -> None:
+        self._engine = engine
+
+    async def dead(self) -> EngineDead:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    async def stop(self) -> None:
+        self._engine.stop()
+
+
+def application(engine: InProcessEngine, model: ServedModel) -> ASGIApp:
+    """The API over an engine that has not started, with its metrics."""
+    instruments = Instruments(model.name)
+    metrics = PrometheusMetrics(instruments)
+    clock = MonotonicClock()
+    engine.add_observer(StatsObserver(lambda: engine.state, clock.now, metrics.observe))
+    return create_app(engine, model, metrics=instruments.render)
+
+
 @contextlib.contextmanager
-def serving(engine: OwnedEngine, model: ServedModel) -> Iterator[str]:
-    """Yields the base URL."""
-    sock = bind("127.0.0.1", 0)
-    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    metrics = PrometheusMetrics(model.name)
-    engine.add_observer(metrics)
-    app = create_app(engine, model, metrics=metrics.render)
+def serving(
+    engine: InProcessEngine, model: ServedModel, settings: ServerSettings | None = None
+) -> Iterator[str]:
+    """Yields the base URL. The settings are those of the address."""
+    app = application(engine, model)
+
+    async def load() -> ASGIApp:
+        engine.start()
+        return app
+
+    settings = settings or ServerSettings(port=0)
     ready = threading.Event()
-    server = EngineServer(engine, app, on_ready=ready.set)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([sock])))
-    thread.start()
-    try:
-        assert ready.wait(TIMEOUT_S)
-        yield url
-    finally:
-        server.should_exit = True
-        thread.join(TIMEOUT_S)
-        assert not thread.is_alive()
+    with listening(settings) as sock:
+        url = url_of(sock, settings).removesuffix("/v1")
+        server = Server(Owned(engine), load, sock, on_ready=ready.set, settings=settings)
+        thread = threading.Thread(target=lambda: asyncio.run(server.run()))
+        thread.start()
+        try:
+            assert ready.wait(TIMEOUT_S)
+            yield url
+        finally:
+            server.stop(0)
+            thread.join(TIMEOUT_S)
+            assert not thread.is_alive()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from server.fake_engine import FakeEngine, delta
+from server.fake_engine import PLAIN, FakeEngine, delta
 from server.serving import MODEL
 
 QUESTION = [{"role": "user", "content": "hi"}]
@@ -57,7 +57,7 @@ def test_the_template_alone_writes_the_special_tokens(
     assert engine.added.get_nowait().prompt_token_ids == list(map(ord, text))
 
 
-@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
 def test_roles_reach_the_template_as_they_are(
     client: httpx.Client, engine: FakeEngine, role: str
 ) -> None:
@@ -65,19 +65,57 @@ def test_roles_reach_the_template_as_they_are(
     assert engine.model.tokenizer.texts == [f"<{role}>hi<assistant>"]
 
 
+@pytest.mark.parametrize(
+    ("template", "role"), [(PLAIN, "system"), (PLAIN + "{# developer #}", "developer")]
+)
+def test_what_a_developer_says_is_said_by_the_system_where_the_template_knows_no_developer(
+    client: httpx.Client, engine: FakeEngine, template: str, role: str
+) -> None:
+    engine.model.set_template(template)
+    post(client, messages=[{"role": "developer", "content": "hi"}])
+    assert engine.model.tokenizer.texts == [f"<{role}>hi<assistant>"]
+
+
 def test_text_parts_and_names_reach_the_template(client: httpx.Client, engine: FakeEngine) -> None:
-    seen: list[object] = []
-
-    class Template:
-        def render(self, messages: list[dict[str, object]]) -> str:
-            seen.extend(messages)
-            return "x"
-
-    engine.model.chat_template = Template()
+    engine.model.set_template("{{ messages[0].name }}: {{ messages[0].content }}")
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     messages = [{"role": "user", "content": parts, "name": "Ada"}]
     assert post(client, messages=messages).status_code == 200
-    assert seen == messages
+    assert engine.model.tokenizer.texts == ["Ada: a\nb"]
+
+
+def test_variables_reach_the_template(client: httpx.Client, engine: FakeEngine) -> None:
+    engine.model.set_template(
+        "{{ mode }} {{ reasoning_effort }} {{ enable_thinking }} {{ add_generation_prompt }}"
+    )
+    post(client, chat_template_kwargs={"mode": "m"}, reasoning_effort="none")
+    post(client, chat_template_kwargs={"enable_thinking": True}, reasoning_effort="none")
+    post(client, reasoning_effort="high", add_generation_prompt=False)
+    assert engine.model.tokenizer.texts == [
+        "m none False True",
+        " none True True",
+        " high  False",
+    ]
+
+
+def test_the_final_message_can_be_continued(client: httpx.Client, engine: FakeEngine) -> None:
+    engine.model.set_template(
+        "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}<end>{% endfor %}"
+    )
+    messages = [*QUESTION, {"role": "assistant", "content": "Well, "}]
+    assert post(client, messages=messages, continue_final_message=True).status_code == 200
+    assert engine.model.tokenizer.texts == ["<user>hi<end><assistant>Well, "]
+
+
+def test_the_answer_may_be_held_to_a_format(client: httpx.Client, engine: FakeEngine) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    json_schema = {"name": "thing", "strict": True, "schema": schema}
+    post(client, response_format={"type": "json_schema", "json_schema": json_schema})
+    post(client, response_format={"type": "json_object"})
+    post(client, structured_outputs={"choice": ["yes", "no"]})
+    asked = [engine.added.get_nowait().params.structured_outputs for _ in range(3)]
+    assert all(structure is not None for structure in asked)
+    assert [structure.kind for structure in asked if structure] == ["json", "json_object", "choice"]
 
 
 def test_an_answer_can_be_sent_back_as_it_came(
@@ -179,13 +217,41 @@ def test_what_asks_for_nothing_is_accepted(
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"reasoning_effort": "vast"}, "reasoning_effort"),
+        ({"chat_template": "x"}, "chat_template"),
+        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools"),
+        ({"chat_template_kwargs": {"a": "x" * 70_000}}, "chat_template_kwargs"),
+        ({"echo": True}, "echo"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        (
+            {
+                "messages": [{"role": "assistant", "content": "a"}],
+                "continue_final_message": True,
+                "add_generation_prompt": True,
+            },
+            "continue_final_message",
+        ),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        (
+            {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
+            "response_format",
+        ),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": -2}, "top_logprobs"),
         ({"max_completion_tokens": -1}, "max_completion_tokens"),
         ({"messages": []}, "messages"),
-        ({"messages": [{"role": "tool", "content": "1"}]}, "messages[0].role"),
+        ({"messages": [{"role": "function", "content": "1"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "1"}]}, "messages[0].tool_call_id"),
+        (
+            {"messages": [{"role": "user", "content": "1", "tool_call_id": "a"}]},
+            "messages[0].tool_call_id",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "1", "reasoning": "a"}]},
+            "messages[0].reasoning",
+        ),
+        ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
         ({"messages": [*QUESTION, {"role": "user"}]}, "messages[1].content"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
@@ -193,7 +259,7 @@ def test_what_asks_for_nothing_is_accepted(
         ),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
-            "messages[0].tool_calls[0]",
+            "messages[0].tool_calls[0].id",
         ),
     ],
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
@@ -81,11 +82,23 @@ def test_every_sampling_field_reaches_the_engine(client: httpx.Client, engine: F
         "stop": ["a", "b"],
         "stop_token_ids": [4, 5],
         "ignore_eos": True,
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
     }
-    post(client, **fields, logit_bias={"7": -1.5}, priority=-2, cache_salt="mine", user="me", n=1)
+    post(
+        client,
+        **fields,
+        queue_timeout_ms=1500,
+        logit_bias={"7": -1.5},
+        priority=-2,
+        cache_salt="mine",
+        user="me",
+        n=1,
+    )
     request = engine.added.get_nowait()
     assert request.params == SamplingParams(**fields, logit_bias={7: -1.5})
     assert (request.priority, request.cache_salt) == (-2, "mine")
+    assert request.queue_timeout_s == 1.5
 
 
 @pytest.mark.parametrize(
@@ -179,6 +192,106 @@ def test_openai_python_reads_a_stream(openai_client: openai.OpenAI) -> None:
     assert chunks[-1].usage.completion_tokens == 3
 
 
+def test_openai_python_reads_streams_of_vllms_fields_at_the_same_time(
+    openai_client: openai.OpenAI,
+) -> None:
+    async def one(client: openai.AsyncOpenAI, prompt: str) -> str:
+        stream = await client.completions.create(
+            model=MODEL,
+            prompt=prompt,
+            max_tokens=3,
+            echo=True,
+            stream=True,
+            stream_options={"include_usage": True, "continuous_usage_stats": True},  # type: ignore[typeddict-unknown-key]
+            extra_body={
+                "return_token_ids": True,
+                "include_stop_str_in_output": True,
+                "queue_timeout_ms": 60_000,
+            },
+        )
+        chunks = [chunk async for chunk in stream]
+        assert all(chunk.usage is not None for chunk in chunks)
+        choices = [choice for chunk in chunks for choice in chunk.choices]
+        tokens = [token for choice in choices for token in choice.model_extra["token_ids"]]
+        assert list(map(ord, prompt[-3:])) == tokens
+        return "".join(choice.text for choice in choices)
+
+    async def main() -> list[str]:
+        async with openai.AsyncOpenAI(
+            base_url=openai_client.base_url, api_key="none", max_retries=0
+        ) as client:
+            return await asyncio.gather(*(one(client, prompt) for prompt in ("hello", "there")))
+
+    assert asyncio.run(main()) == ["hellollo", "thereere"]
+
+
 def test_a_long_prompt_is_tokenised_all_the_same(client: httpx.Client, engine: FakeEngine) -> None:
     post(client, prompt="x" * 100_000, max_tokens=1)
     assert len(engine.added.get_nowait().prompt_token_ids) == 100_001
+
+
+def test_bos_comes_before_a_text_unless_it_is_not_wanted(
+    client: httpx.Client, engine: FakeEngine
+) -> None:
+    for wanted in (None, True, False):
+        post(client, prompt="ab", add_special_tokens=wanted)
+    prompts = [engine.added.get_nowait().prompt_token_ids for _ in range(3)]
+    assert prompts == [[BOS, 97, 98], [BOS, 97, 98], [97, 98]]
+
+
+def test_hints_that_need_nothing_here_are_taken(client: httpx.Client, engine: FakeEngine) -> None:
+    post(client, prompt_cache_key="a user's", metadata={"a": "b"}, service_tier="flex")
+    assert engine.added.get_nowait().cache_salt is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("prompt", "shown"), [("hé", "hé"), ([BOS, 104, 105], "\x01hi"), (["a", "b"], None)]
+)
+def test_an_echo_is_the_prompt_before_the_output(
+    client: httpx.Client, prompt: object, shown: str | None, stream: bool
+) -> None:
+    response = post(client, prompt=prompt, echo=True, max_tokens=1, stream=stream)
+    answers = events(response) if stream else [response.json()]
+    texts: dict[int, str] = {}
+    for choice in (choice for answer in answers for choice in answer["choices"]):
+        texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+    prompts = ["a", "b"] if shown is None else [shown]
+    assert texts == {index: text + text[-1] for index, text in enumerate(prompts)}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_tokens_are_shown_where_they_are_asked_for(client: httpx.Client, stream: bool) -> None:
+    response = post(client, prompt="hi", max_tokens=2, return_token_ids=True, stream=stream)
+    answers = events(response) if stream else [response.json()]
+    choices = [answer["choices"][0] for answer in answers]
+    assert [choice.get("prompt_token_ids") for choice in choices] == [
+        [BOS, 104, 105],
+        *[None] * (len(choices) - 1),
+    ]
+    assert [token for choice in choices for token in choice["token_ids"]] == [104, 105]
+    assert "token_ids" not in post(client).json()["choices"][0]
+
+
+def test_usage_in_every_chunk_is_its_choices_own(client: httpx.Client) -> None:
+    options = {"continuous_usage_stats": True, "include_usage": True}
+    chunks = events(
+        post(client, prompt=["a", "xyz"], max_tokens=2, stream=True, stream_options=options)
+    )
+    *pieces, last = [
+        (chunk["usage"]["prompt_tokens"], chunk["usage"]["completion_tokens"]) for chunk in chunks
+    ]
+    assert sorted(pieces) == [(2, 1), (2, 2), (4, 1), (4, 2)]
+    assert last == (6, 4)
+
+
+def test_text_that_cannot_fit_the_context_is_refused(
+    client: httpx.Client, engine: FakeEngine
+) -> None:
+    engine.model.tokenizer.most_characters = 1000
+    error = post(client, prompt="x" * 1001).json()["error"]
+    assert (error["param"], error["code"]) == ("prompt", "context_length_exceeded")
+    messages = [{"role": "user", "content": "x" * 1001}]
+    error = client.post("/v1/chat/completions", json={"messages": messages}).json()["error"]
+    assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
+    assert engine.added.empty()

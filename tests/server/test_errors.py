@@ -35,12 +35,38 @@ def error_of(response: httpx.Response) -> dict[str, object]:
         (b"", "of 0 bytes"),
         (b'{"prompt": "\xff"}', "UTF-8"),
         (b'{"prompt": "a", "metadata": ' + b"[" * 100_000, "nested too deeply"),
+        (b'{"prompt": "a", "metadata": ' + b"[" * 64 + b"]" * 64 + b"}", "nested too deeply"),
+        (b'\xef\xbb\xbf{"prompt": "a"}', "byte 0"),
     ],
 )
 def test_malformed_json_says_where(client: httpx.Client, body: bytes, where: str) -> None:
     response = client.post("/v1/completions", content=body)
     assert response.status_code == 400
     assert where in str(error_of(response)["message"])
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (rb'{"prompt": "\ud800"}', "prompt"),
+        (rb'{"prompt": ["good", "a\udc00b"]}', "prompt[1]"),
+        (b'{"prompt": "\xed\xa0\x80"}', "prompt"),
+        (rb'{"prompt": "a", "metadata": {"k": ["\ud83d"]}}', "metadata.k[0]"),
+        (rb'{"prompt": "a", "metadata": {"\ud83d": 1}}', "metadata"),
+        (b'{"prompt": "a", "top_p": NaN}', "top_p"),
+        (b'{"prompt": "a", "logit_bias": {"3": -Infinity}}', "logit_bias.3"),
+        (b'{"prompt": "a", "temperature": 1e999}', "temperature"),
+    ],
+)
+def test_what_json_cannot_say_is_named(client: httpx.Client, body: bytes, param: str) -> None:
+    response = client.post("/v1/completions", content=body)
+    assert response.status_code == 400
+    assert error_of(response)["param"] == param
+
+
+def test_brackets_in_strings_are_no_depth(client: httpx.Client) -> None:
+    body = {"prompt": "[{" * 100 + "\\", "metadata": [[[{}]]] * 100}
+    assert client.post("/v1/completions", json=body).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -63,7 +89,27 @@ def test_malformed_json_says_where(client: httpx.Client, body: bytes, where: str
             "n: 2 greedy completions are all the same; n must be 1",
         ),
         ({"best_of": 3, "n": 2}, "best_of", "best_of: 3 is not n (2)"),
-        ({"echo": True}, "echo", "echo: true is not supported (only null and false)"),
+        ({"echo": 1}, "echo", "echo: Expected `bool | null`, got `int`"),
+        (
+            {"echo": True, "logprobs": 1, "n": 2, "stream": True},
+            "echo",
+            "echo: with logprobs in a stream, n must be 1",
+        ),
+        (
+            {"echo": True, "logprobs": 1, "prompt_logprobs": 2},
+            "prompt_logprobs",
+            "prompt_logprobs: echo shows 1 already (logprobs); leave it out",
+        ),
+        (
+            {"queue_timeout_ms": 0},
+            "queue_timeout_ms",
+            "queue_timeout_ms: must be between 1 and 86400000, not 0",
+        ),
+        (
+            {"spaces_between_special_tokens": False},
+            "spaces_between_special_tokens",
+            "spaces_between_special_tokens: false is not supported (only null and true)",
+        ),
         ({"logprobs": -2}, "logprobs", "logprobs: must be at least -1, not -2"),
         (
             {"prompt_logprobs": 0, "stream": True},
@@ -157,7 +203,7 @@ def test_an_unknown_route_is_404_and_a_wrong_method_405(client: httpx.Client) ->
 
 def test_a_body_over_the_limit_is_413_before_it_is_sent(client: httpx.Client) -> None:
     address = (client.base_url.host, client.base_url.port)
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {2**26 + 1}\r\n\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {2**25 + 1}\r\n\r\n"
     with socket.create_connection(address, TIMEOUT_S) as connection:
         connection.sendall(head.encode())
         answer = b"".join(iter(lambda: connection.recv(65_536), b""))
@@ -166,7 +212,7 @@ def test_a_body_over_the_limit_is_413_before_it_is_sent(client: httpx.Client) ->
 
 
 def test_a_body_that_grows_over_the_limit_is_413(client: httpx.Client) -> None:
-    response = client.post("/v1/completions", content=(b" " * 2**20 for _ in range(65)))
+    response = client.post("/v1/completions", content=(b" " * 2**20 for _ in range(33)))
     assert response.status_code == 413
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from headway.core.plan import TokenLogprobs
 from headway.engine.outputs import NewRequest
+from headway.server.api.logprobs import TextOffsets
 from server.fake_engine import FakeEngine, delta
 from server.serving import MODEL
 
@@ -176,3 +177,74 @@ def test_the_models_own_defaults_hold_for_what_the_client_leaves_out(
     first, second = (engine.added.get_nowait().params for _ in range(2))
     assert (first.temperature, first.top_k, first.max_tokens) == (0.25, 5, 16)
     assert (second.temperature, second.top_k, second.max_tokens) == (0.25, 64, None)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_with_logprobs_begins_with_the_prompts_tokens(
+    client: httpx.Client, engine: FakeEngine, stream: bool
+) -> None:
+    # Its prompt is computed in two steps.
+    engine.script = lambda request: [
+        delta("", tokens=[], prompt_logprobs=(I_SECOND,)),
+        delta("H", logprobs=(H,), prompt_logprobs=(IMPOSSIBLE,)),
+        delta("", tokens=[ord("i")], logprobs=(I_SECOND,), finish="length"),
+    ]
+    body = {"prompt": [ord("a"), ord("i"), ord("z")], "echo": True, "logprobs": 1, "max_tokens": 2}
+    response = client.post("/v1/completions", json=body | {"stream": stream})
+    if stream:
+        lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+        choices = [json.loads(line)["choices"][0] for line in lines[:-1]]
+        assert [choice["text"] for choice in choices] == ["aizH", ""]
+    else:
+        choices = response.json()["choices"]
+        assert choices[0]["text"] == "aizH"
+    shown = {
+        name: [item for choice in choices for item in choice["logprobs"][name]]
+        for name in choices[0]["logprobs"]
+    }
+    assert shown == {
+        "tokens": ["a", "i", "z", "H", "i"],
+        "text_offset": [0, 1, 2, 3, 4],
+        "token_logprobs": [None, -2.0, -9999.0, -0.5, -2.0],
+        "top_logprobs": [
+            None,
+            {"i": -2.0, "o": -0.25},
+            {"z": -9999.0},
+            {"H": -0.5, "J": -1.5},
+            {"i": -2.0, "o": -0.25},
+        ],
+    }
+    assert engine.added.get_nowait().params.prompt_logprobs == 1
+    assert "prompt_logprobs" not in choices[0]
+
+
+def test_an_echo_of_nothing_more_asks_for_no_token(
+    openai_client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    engine.script = lambda request: [
+        delta("", tokens=[], prompt_logprobs=(I_SECOND,), finish="length")
+    ]
+    answer = openai_client.completions.create(
+        model=MODEL, prompt="i", echo=True, logprobs=0, max_tokens=0
+    )
+    assert engine.added.get_nowait().params.max_tokens == 0
+    assert answer.choices[0].text == "i"
+    shown = answer.choices[0].logprobs
+    assert shown is not None
+    assert shown.tokens == ["\x01", "i"]
+    # BOS was put before the text.
+    assert shown.text_offset == [0, 0]
+    assert shown.token_logprobs == [None, -2.0]
+
+
+def test_a_token_within_a_character_begins_where_that_does() -> None:
+    class Bytes:
+        def token_bytes(self, token_id: int) -> bytes:
+            return [b"a", b"\xc3", b"\xa9", b"b", b"<mark>"][token_id]
+
+        def is_special(self, token_id: int) -> bool:
+            return token_id == 4
+
+    offsets = TextOffsets(Bytes(), 10)  # type: ignore[arg-type]
+    assert [offsets.place(token) for token in (0, 1, 2, 4, 3)] == [10, 11, 11, 12, 12]
+    assert offsets.end == 13

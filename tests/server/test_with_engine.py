@@ -62,7 +62,7 @@ def test_a_repeated_prompt_is_found_in_the_cache(client: httpx.Client) -> None:
 def assert_idle(client: httpx.Client) -> None:
     metrics = client.get("/metrics").text
     for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
-        assert f'headway:{name}{{model_name="the-model"}} 0.0' in metrics
+        assert f'headway:{name}{{engine="0",model_name="the-model"}} 0.0' in metrics
 
 
 def test_a_stop_string_ends_the_answer_and_is_no_part_of_it(

@@ -1,65 +1,30 @@
-"""The real engine over a random model of microseconds, whose tokens are characters."""
+"""The real engine over a random model of microseconds, for the server in one process."""
 
 from __future__ import annotations
 
 import queue
-import random
 import threading
 from collections.abc import Sequence
 
-from headway.clock import MonotonicClock
-from headway.core.acceptance import Door
 from headway.core.kv_cache import KVCacheManager
-from headway.core.plan import StepPlan, StepResult
-from headway.core.policy import FCFSPolicy
-from headway.core.scheduler import Scheduler
 from headway.engine.async_engine import AsyncEngine, RequestStream
 from headway.engine.core import EngineCore
 from headway.engine.exactness import Exactness
-from headway.engine.outputs import NewRequest, OutputProcessor
+from headway.engine.outputs import NewRequest
 from headway.metrics import Observer, RequestRecord, StepRecord
-from headway.runtime.reference import ReferenceExecutor
 from headway.server.generation import ServedModel
 from server.serving import CREATED, MODEL, TIMEOUT_S
-from tiny import TINY, tiny_weights
+from server.tiny_core import (
+    ALPHABET,
+    MAX_MODEL_LEN,
+    NUM_BLOCKS,
+    AlphabetTokenizer,
+    GatedExecutor,
+    tiny_core,
+    tiny_executor,
+)
 
-__all__ = ["ALPHABET", "TinyEngine"]
-
-ALPHABET = "".join(map(chr, range(ord("A"), ord("A") + TINY.vocab_size)))
-
-
-class AlphabetTokenizer:
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        return [ALPHABET.index(character) for character in text]
-
-    def token_bytes(self, token_id: int) -> bytes:
-        return ALPHABET[token_id].encode()
-
-    def token_text(self, token_id: int) -> str:
-        return ALPHABET[token_id]
-
-    def is_special(self, token_id: int) -> bool:
-        return False
-
-
-class GatedExecutor:
-    """Holds every step while the gate is closed, and fails those that have `poison` in them."""
-
-    def __init__(self, inner: ReferenceExecutor, gate: threading.Event) -> None:
-        self._inner = inner
-        self._gate = gate
-        self.entered = threading.Event()
-        self.poison: int | None = None
-
-    def submit(self, plan: StepPlan) -> StepResult:
-        self.entered.set()
-        self._gate.wait()
-        if any(self.poison in chunk.token_ids for chunk in plan.chunks):
-            raise RuntimeError("a bad token")
-        return self._inner.submit(plan)
-
-    def collect(self, handle: StepResult) -> StepResult:
-        return self._inner.collect(handle)
+__all__ = ["ALPHABET", "AlphabetTokenizer", "TinyEngine"]
 
 
 class TellingEngine(AsyncEngine):
@@ -84,48 +49,34 @@ class TellingEngine(AsyncEngine):
 class TinyEngine:
     """An `AsyncEngine` with what a test wants to see of it and to do to it."""
 
-    def __init__(self, *, num_blocks: int = 64, max_num_queued_reqs: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        num_blocks: int = NUM_BLOCKS,
+        max_num_queued_reqs: int | None = None,
+        tokenizer: AlphabetTokenizer | None = None,
+    ) -> None:
+        tokenizer = tokenizer or AlphabetTokenizer()
         self.ended: queue.Queue[RequestRecord] = queue.Queue()
         self.batch_sizes: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
-        weights = tiny_weights()
-        self.executor = GatedExecutor(
-            ReferenceExecutor(TINY, weights, num_blocks=num_blocks, block_size=16), self.gate
-        )
+        self.executor = GatedExecutor(tiny_executor(num_blocks), self.gate)
         self.kv = KVCacheManager(num_blocks=num_blocks, block_size=16)
-        tokenizer = AlphabetTokenizer()
-        door = Door(
-            max_model_len=128,
-            vocab_size=TINY.vocab_size,
+        core = tiny_core(
+            self.executor,
+            self.kv,
             max_num_queued_reqs=max_num_queued_reqs,
+            tokenizer=tokenizer,
         )
-        core = EngineCore(
-            scheduler=Scheduler(
-                kv=self.kv,
-                policy=FCFSPolicy(),
-                door=door,
-                max_num_batched_tokens=64,
-                max_num_seqs=16,
-            ),
-            executor=self.executor,
-            outputs=OutputProcessor(tokenizer),
-            clock=MonotonicClock(),
-            eos_token_ids=(),
-            seeds=random.Random(0),
-            debug_invariants=True,
-        )
-        self.engine = TellingEngine(
-            core,
-            self._observe,
-        )
+        self.engine = TellingEngine(core, self._observe)
         self.model = ServedModel(
             names=(MODEL,),
             created=CREATED,
             tokenizer=tokenizer,
             chat_template=None,
             sampling_defaults={},
-            max_model_len=128,
+            max_model_len=MAX_MODEL_LEN,
             exactness=Exactness(False, "not probed"),
         )
 

@@ -87,7 +87,7 @@ class Decodes:
 
     @property
     def num_running(self) -> int:
-        return self._scheduler.num_running
+        return self._scheduler.state.num_running
 
     def step(self, timer: Timer) -> float:
         """One step, and seconds that the scheduler took in it."""

@@ -44,17 +44,17 @@ def run(args: argparse.Namespace) -> None:
     options = engine_options(args)
     terminal = Terminal()
     path = resolve_model(
-        options.pop("model"),
+        options.pop("model", None),
         cache_dir=cache_dir(args),
         progress=terminal.note,
-        revision=options.pop("revision"),
+        revision=options.pop("revision", None),
     )
     model = open_model(path)
     if model.chat_template is None:
         raise UnsupportedModel(
             f"{path}: the model has no chat template; `headway generate` goes on from plain text"
         )
-    own = model.sampling_defaults if args.generation_config == "auto" else {}
+    own = model.sampling_defaults if options.get("generation_config") != "none" else {}
     params = SamplingParams(**{"max_tokens": None, "temperature": _TEMPERATURE, **own, **given})
 
     from headway.llm import LLM  # noqa: PLC0415  imports PyTorch

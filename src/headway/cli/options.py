@@ -1,27 +1,30 @@
-"""Options that commands share: of sampling, one per field of `SamplingParams`, and of the
-engine, one per field of `EngineArgs`."""
+"""Options that commands share: of sampling, one per field of `SamplingParams`, of the engine, one
+per field of `EngineArgs`, and of the server, one per field of `ServerSettings`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from headway.config import EngineArgs
 from headway.errors import InvalidConfig, InvalidRequest
+from headway.server.settings import ServerSettings
 
 __all__ = [
     "SAMPLING_FLAGS",
     "add_engine_options",
     "add_model_argument",
     "add_sampling_options",
+    "add_server_options",
     "cache_dir",
     "count",
     "engine_options",
     "sampling_options",
+    "server_settings",
 ]
 
 
@@ -69,7 +72,21 @@ _SAMPLING: tuple[tuple[str, str, Callable[[str], Any] | None, str, str], ...] = 
     ("--bad-word", "bad_words", str, "TEXT", "is kept out of the output; repeatable"),
     ("--stop", "stop", str, "TEXT", "ends the output; repeatable"),
     ("--stop-token-id", "stop_token_ids", int, "ID", "a token that ends the output; repeatable"),
-    ("--ignore-eos", "ignore_eos", None, "", "go on past the end-of-sequence token"),
+    (
+        "--include-stop-str-in-output",
+        "include_stop_str_in_output",
+        None,
+        "",
+        "show the stop string too that ended the output (off)",
+    ),
+    (
+        "--skip-special-tokens",
+        "skip_special_tokens",
+        None,
+        "",
+        "leave special tokens out of the text (on)",
+    ),
+    ("--ignore-eos", "ignore_eos", None, "", "go on past the end-of-sequence token (off)"),
     ("--seed", "seed", int, "N", "makes sampling repeatable"),
 )
 """Flag, field, type of one value (None: there is none), its name and help text."""
@@ -87,7 +104,7 @@ def add_sampling_options(
     for flag, name, kind, metavar, text in _SAMPLING:
         settings: dict[str, Any] = {"type": kind, "metavar": metavar}
         if kind is None:
-            settings = {"action": "store_true"}
+            settings = {"action": argparse.BooleanOptionalAction}
         elif text.endswith("; repeatable"):
             settings["action"] = "append"
         group.add_argument(
@@ -122,14 +139,30 @@ def add_engine_options(
     parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = frozenset()
 ) -> None:
     """One option per field of `EngineArgs`, its help text and default from there."""
+    _add_options(parser, [item for item in fields(EngineArgs) if item.name not in leave_out])
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """One option per field of `ServerSettings`, and `--config`, a file with those of both kinds."""
+    known = (*fields(ServerSettings), *fields(EngineArgs))
+    _add_options(parser, fields(ServerSettings))
+    parser.add_argument(
+        "--config",
+        type=lambda path: _read_config(path, known),
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="YAML file with options, as `port: 8000`; those of the command line win",
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser, known: Sequence[Field[Any]]) -> None:
+    """What is not given is not in the namespace, so that the file of `--config` can say it."""
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for item in fields(EngineArgs):
-        if item.name in leave_out:
-            continue
+    for item in known:
         title = item.metadata["group"]
         group = groups.setdefault(title, parser.add_argument_group(title))
-        settings: dict[str, Any] = {"default": item.default}
-        shown = "" if item.default is None else f" (default: {item.default})"
+        settings: dict[str, Any] = {"default": argparse.SUPPRESS}
+        shown = "" if item.default in (None, (), "") else f" (default: {item.default})"
         kind = str(item.type).split(" ", maxsplit=1)[0]
         if kind == "bool":
             settings["action"] = argparse.BooleanOptionalAction
@@ -137,6 +170,8 @@ def add_engine_options(
                 shown = f" (default: {'on' if item.default else 'off'})"
         elif item.metadata["choices"]:
             settings["choices"] = item.metadata["choices"]
+        elif kind == "tuple[str,":
+            settings |= {"action": "append", "metavar": item.name.upper()}
         else:
             settings["type"] = {"int": int, "float": float, "str": str}[kind]
             settings["metavar"] = "N" if kind in ("int", "float") else item.name.upper()
@@ -144,16 +179,44 @@ def add_engine_options(
         group.add_argument("--" + item.name.replace("_", "-"), **settings)
 
 
+def _read_config(path: str, known: Sequence[Field[Any]]) -> dict[str, Any]:
+    from headway.cli.config_file import read_config  # noqa: PLC0415  imports a parser of YAML
+
+    try:
+        return read_config(path, known)
+    except InvalidConfig as error:
+        reason = str(error).removeprefix("config: ")
+        raise argparse.ArgumentTypeError(reason) from None
+
+
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
-    """By their names in `EngineArgs`. Raises InvalidConfig for a model that is given twice."""
+    """Those that were given, by their names in `EngineArgs`. Raises InvalidConfig for a model that
+    is given twice."""
     given = vars(args)
-    options = {item.name: given[item.name] for item in fields(EngineArgs) if item.name in given}
     if model := given.get("model_argument"):
-        if options["model"] is not None:
-            raise InvalidConfig("model", f"{options['model']} is given, and {model} as well")
-        options["model"] = model
-    return options
+        if "model" in given:
+            raise InvalidConfig("model", f"{given['model']} is given, and {model} as well")
+        given = {**given, "model": model}
+    return _given(given, EngineArgs)
+
+
+def server_settings(args: argparse.Namespace) -> ServerSettings:
+    """Raises InvalidConfig, naming it, for an option that cannot be honoured."""
+    options = _given(vars(args), ServerSettings)
+    return ServerSettings.of(
+        {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in options.items()
+        }
+    )
+
+
+def _given(given: Mapping[str, Any], kind: type[EngineArgs | ServerSettings]) -> dict[str, Any]:
+    """The command line's options of that kind, before the file's."""
+    options = {**given.get("config", {}), **given}
+    return {item.name: options[item.name] for item in fields(kind) if item.name in options}
 
 
 def cache_dir(args: argparse.Namespace) -> Path | None:
-    return None if args.cache_dir is None else Path(args.cache_dir).expanduser()
+    path = getattr(args, "cache_dir", None)
+    return None if path is None else Path(path).expanduser()

@@ -11,6 +11,7 @@ from headway.cli.options import (
     add_engine_options,
     add_model_argument,
     add_sampling_options,
+    add_server_options,
     count,
 )
 from headway.models.sources import DEFAULT_MODEL
@@ -96,16 +97,7 @@ def _add_generate(commands: Any) -> None:
 def _add_serve(commands: Any) -> None:
     serve = _command(commands, "serve", "serve OpenAI's API over HTTP")
     add_model_argument(serve)
-    server = serve.add_argument_group("server")
-    server.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    server.add_argument(
-        "--port", type=int, default=8000, help="port; 0: any free one (%(default)s)"
-    )
-    server.add_argument(
-        "--served-model-name",
-        help="the model's name in the API; default: the file's name, or org/name of the hub",
-    )
-    server.add_argument("--access-log", action="store_true", help="log every request")
+    add_server_options(serve)
     add_engine_options(serve)
 
 

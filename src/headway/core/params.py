@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from headway.core.structured import StructuredOutputs
 from headway.errors import InvalidRequest
 
 __all__ = ["SamplingParams"]
@@ -14,6 +15,7 @@ T = TypeVar("T")
 
 _MAX_SEED = 2**63 - 1
 _MAX_STOP_STRINGS = 64
+_MAX_STOP_TOKENS = 10_000
 _MAX_CHARACTERS = 1024
 _MAX_BAD_WORDS = 1024
 _MAX_ALLOWED_TOKENS = 10_000
@@ -55,7 +57,7 @@ class SamplingParams:
 
     repetition_penalty: float = 1.0
     """Divides positive logits, and multiplies negative ones, of the tokens that prompt and
-    output hold; (0, 100]. Below 1 it encourages them."""
+    output hold; [0.01, 100]. Below 1 it encourages them."""
 
     logit_bias: Mapping[int, float] | None = None
     """Added to the logits of these tokens; [-100, 100]. Kept as a sorted copy."""
@@ -82,8 +84,8 @@ class SamplingParams:
     """Makes sampling repeatable, in [-2^63, 2^63); None: one is drawn at arrival."""
 
     stop: str | Sequence[str] = ()
-    """Strings that end the output; they are not part of it. Kept as a tuple. None, here
-    and for `stop_token_ids`, is taken as none."""
+    """Strings that end the output; they are part of it only with `include_stop_str_in_output`.
+    Kept as a tuple. None, here and for `stop_token_ids`, is taken as none."""
 
     stop_token_ids: Sequence[int] = ()
     """Tokens that end the output, beside the model's end-of-sequence. Kept as a tuple."""
@@ -91,16 +93,26 @@ class SamplingParams:
     ignore_eos: bool = False
     """Go on past the model's end-of-sequence token (`stop_token_ids` still end)."""
 
+    include_stop_str_in_output: bool = False
+    """The stop string, or the text of the token, that ends the output is part of it."""
+
+    skip_special_tokens: bool = True
+    """Tokens that are marks for the model add nothing to the text."""
+
+    structured_outputs: StructuredOutputs | None = None
+    """What the output is held to. It then ends where that may end, and not before."""
+
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
         object.__setattr__(self, "stop", _tuple_of("stop", stop, str))
         object.__setattr__(self, "bad_words", _tuple_of("bad_words", self.bad_words or (), str))
-        stop_ids = _ids_of("stop_token_ids", self.stop_token_ids or ())
+        stop_ids = _ids_of("stop_token_ids", self.stop_token_ids or (), _MAX_STOP_TOKENS)
         object.__setattr__(self, "stop_token_ids", stop_ids)
         self._check_length()
         self._check_distribution()
         self._check_penalties()
         self._check_tokens()
+        self._check_structure()
         for field in ("logprobs", "prompt_logprobs"):
             if getattr(self, field) is not None:
                 _check_int(field, getattr(self, field), -1)
@@ -115,8 +127,11 @@ class SamplingParams:
             )
         _check_int("n", self.n, 1, _MAX_N)
         _check_strings("stop", self.stop, _MAX_STOP_STRINGS)
-        if not isinstance(self.ignore_eos, bool):
-            raise InvalidRequest("ignore_eos", f"must be true or false, not {self.ignore_eos!r}")
+        for field in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
+            if not isinstance(getattr(self, field), bool):
+                raise InvalidRequest(
+                    field, f"must be true or false, not {getattr(self, field)!r:.80}"
+                )
 
     def _check_distribution(self) -> None:
         _check_float("temperature", self.temperature, 0.0, 100.0)
@@ -133,23 +148,31 @@ class SamplingParams:
     def _check_penalties(self) -> None:
         _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0)
-        if self.repetition_penalty == 0.0:
-            raise InvalidRequest("repetition_penalty", "must be more than 0 (1 changes nothing)")
+        # Within these bounds logits stay finite.
+        _check_float("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
 
     def _check_tokens(self) -> None:
         _check_strings("bad_words", self.bad_words, _MAX_BAD_WORDS)
         if self.allowed_token_ids is not None:
-            if not (allowed := _ids_of("allowed_token_ids", self.allowed_token_ids)):
+            allowed = _ids_of("allowed_token_ids", self.allowed_token_ids, _MAX_ALLOWED_TOKENS)
+            if not allowed:
                 raise InvalidRequest("allowed_token_ids", "is empty: no token could be sampled")
-            if len(allowed) > _MAX_ALLOWED_TOKENS:
-                raise InvalidRequest(
-                    "allowed_token_ids",
-                    f"holds {len(allowed)} tokens; at most {_MAX_ALLOWED_TOKENS}",
-                )
             object.__setattr__(self, "allowed_token_ids", tuple(sorted(set(allowed))))
         if self.logit_bias is not None:
             object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+
+    def _check_structure(self) -> None:
+        structure = self.structured_outputs
+        if structure is None:
+            return
+        if not isinstance(structure, StructuredOutputs):
+            raise InvalidRequest(
+                "structured_outputs", f"must be StructuredOutputs, not {structure!r:.80}"
+            )
+        if self.allowed_token_ids is not None:
+            raise InvalidRequest(
+                "allowed_token_ids", "cannot go with structured_outputs, which say what is allowed"
+            )
 
     @property
     def greedy(self) -> bool:
@@ -195,8 +218,10 @@ def _tuple_of(field: str, value: object, kind: type[T]) -> tuple[T, ...]:
     return tuple(value)
 
 
-def _ids_of(field: str, value: object) -> tuple[int, ...]:
+def _ids_of(field: str, value: object, most: int) -> tuple[int, ...]:
     ids = _tuple_of(field, value, int)
+    if len(ids) > most:
+        raise InvalidRequest(field, f"holds {len(ids)} tokens; at most {most}")
     _check_int(field, min(ids, default=0), 0)
     return ids
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from headway.core.params import SamplingParams
+from headway.core.structured import Constraint
 
 __all__ = [
     "Sample",
@@ -46,8 +47,16 @@ class Sample:
     """The prompt, where a repetition penalty needs it; the same object in all of a request's
     samples."""
     output_ids: tuple[int, ...] = ()
-    """The known output, where a penalty or `bad_words` need it. Where the chunk follows a
-    token in flight, that token is part of the output too, and the executor adds it."""
+    """The known output, where a penalty, `bad_words` or `constraint` need it. Where the chunk
+    follows a token in flight, that token is part of the output too, and the executor adds it."""
+    constraint: Constraint | None = None
+    """Only what it allows after the output may be sampled. Of `suppressed` it then leaves what
+    nothing else is allowed beside."""
+
+    @property
+    def heeds_output(self) -> bool:
+        """The output is needed to draw the token."""
+        return self.params.penalises_output or bool(self.bad_words) or self.constraint is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from headway.core.params import SamplingParams
 from headway.core.plan import Sample
+from headway.core.structured import Constraint
 from headway.metrics import RequestRecord
 
 __all__ = ["FinishReason", "Request", "RequestState"]
@@ -89,6 +90,8 @@ class Request:
     """Which of the completions of its prompt this is (`n`)."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """The params' `bad_words` as tokens."""
+    constraint: InitVar[Constraint | None] = None
+    """What its output is held to (the params' `structured_outputs`)."""
 
     # What it comes to.
     state: RequestState = field(default=RequestState.WAITING, init=False)
@@ -158,17 +161,26 @@ class Request:
         self,
         prompt_token_ids: Sequence[int],
         eos_token_ids: Sequence[int],
+        constraint: Constraint | None,
     ) -> None:
         params = self.params
         self.seed = self.seed if params.seed is None else params.seed
         self.token_ids = list(prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
         self.limit_to(self.num_prompt_tokens)
-        ends = () if params.ignore_eos else eos_token_ids
+        # A constrained output ends where nothing else is allowed, whatever is to be ignored.
+        ends = () if params.ignore_eos and constraint is None else tuple(eos_token_ids)
         self.stop_token_ids = frozenset((*params.stop_token_ids, *ends))
-        prompt = () if params.repetition_penalty == 1.0 else tuple(prompt_token_ids)
-        self.sample = Sample(params, self.seed, self.index, (), self.bad_words, prompt)
-        self.draws_alike = not (params.min_tokens or self.bad_words or params.penalises_output)
+        self.sample = Sample(
+            params,
+            self.seed,
+            self.index,
+            suppressed=tuple(sorted(ends)) if params.ignore_eos else (),
+            bad_words=self.bad_words,
+            prompt_ids=() if params.repetition_penalty == 1.0 else tuple(prompt_token_ids),
+            constraint=constraint,
+        )
+        self.draws_alike = not (params.min_tokens or self.sample.heeds_output)
 
     def resolve(self, params: SamplingParams) -> None:
         """The door's last word on the params: what stood for a number is one."""
@@ -187,7 +199,7 @@ class Request:
         sample, params = self.sample, self.params
         if end - self.num_prompt_tokens < params.min_tokens:
             sample = replace(sample, suppressed=tuple(sorted(self.stop_token_ids)))
-        if self.bad_words or params.penalises_output:
+        if sample.heeds_output:
             output = tuple(self.token_ids[self.num_prompt_tokens :])
             sample = replace(sample, output_ids=output)
         return sample

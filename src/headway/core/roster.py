@@ -11,7 +11,7 @@ from headway.core.prefix_cache import Hit
 from headway.core.request import FinishReason, Request, RequestState
 from headway.core.step import Step, SwapIn, new_tokens
 from headway.core.swap import SwapSpace
-from headway.metrics import Admission, RequestRecord
+from headway.metrics import Admission, EngineState, RequestRecord
 
 __all__ = ["Roster"]
 
@@ -40,6 +40,11 @@ class Roster:
         self._expiring: list[tuple[float, int, Request]] = []
         """A heap of when requests expire that wait, or waited, for their first admission."""
         self._num_arrived = 0
+
+    @property
+    def state(self) -> EngineState:
+        kv, num_running = self.kv, len(self.running)
+        return EngineState(num_running, len(self.policy), kv.num_used, kv.num_cached, kv.num_free)
 
     def cached_tokens(self, request: Request) -> int:
         return len(self.kv.lookup(request).blocks) * self.kv.block_size
@@ -113,6 +118,7 @@ class Roster:
             request.held is not None
             and request.num_expected_tokens - request.num_computed_tokens == 1
             and request.num_computed_tokens >= request.num_computed_once
+            and request.num_computed_tokens >= request.num_prompt_tokens
             and request.draws_alike
             and not self.policy.charges
         ):

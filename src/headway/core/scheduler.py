@@ -23,7 +23,7 @@ from headway.core.roster import Roster
 from headway.core.step import Step, StepOutcome, Update, take_prompt_rows
 from headway.core.swap import SwapSpace
 from headway.errors import InvalidRequest
-from headway.metrics import Costs, StepRecord
+from headway.metrics import Costs, EngineState, StepRecord
 
 __all__ = ["Scheduler"]
 
@@ -84,12 +84,9 @@ class Scheduler:
     # ------------------------------------------------------------- arrival, end
 
     @property
-    def num_running(self) -> int:
-        return len(self._roster.running)
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self._policy)
+    def state(self) -> EngineState:
+        """As of the last call; what is planned counts as done."""
+        return self._roster.state
 
     @property
     def has_work(self) -> bool:
@@ -266,6 +263,7 @@ class Scheduler:
         plain = not (result.errors or result.prompt_logprobs or result.logprobs)
         plain = plain and self._isolation.suspect is None
         drafted, discarded, accepted = step.num_draft_tokens > 0, 0, 0
+        without_token = len(updates)
         new = tuple.__new__
         for index, ((request, chunk), token_id) in enumerate(
             zip(step.chunks.items(), result.token_ids, strict=False)
@@ -285,6 +283,7 @@ class Scheduler:
                 update = self._advance(request, chunk, result, index, now)
                 if update is not None:
                     updates.append(update)
+                    without_token += update.token_id is None
             elif (
                 len(known) + 1 < request.quiet_until_known
                 and token_id not in request.stop_token_ids
@@ -298,7 +297,10 @@ class Scheduler:
         discarded += step.num_draft_tokens - accepted
         for later in self._in_flight:
             later.began_s = now
-        record = step.applied(now, discarded_tokens=discarded, accepted_tokens=accepted)
+        num_gained = len(updates) - without_token
+        record = step.applied(
+            now, discarded_tokens=discarded, accepted_tokens=accepted, output_tokens=num_gained
+        )
         return self._outcome(updates, [record])
 
     def _take_drafts(

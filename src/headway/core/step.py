@@ -57,6 +57,7 @@ class Step:
         self.swapped: list[Request] = []
         self.victims: set[Request] = set()
         self.recomputed_tokens = 0
+        self.prompt_tokens = 0
         self.num_draft_tokens = 0
         self.plan: StepPlan
         self.figures: dict[str, Any]
@@ -88,6 +89,7 @@ class Step:
         self.chunks[request] = chunk
         self.budget_left -= num_tokens
         self.recomputed_tokens += _recomputed(request, chunk)
+        self.prompt_tokens += new_tokens(request, chunk)[0]
         request.num_computed_tokens = end
         request.num_pending += samples
         return chunk
@@ -109,6 +111,7 @@ class Step:
         if chunk is not None:
             self.budget_left += chunk.num_tokens
             self.recomputed_tokens -= _recomputed(request, chunk)
+            self.prompt_tokens -= new_tokens(request, chunk)[0]
             request.num_computed_tokens = chunk.start
             request.num_pending -= chunk.sample is not None
         return chunk
@@ -144,9 +147,16 @@ class Step:
         }
 
     def applied(
-        self, now: float, *, discarded_tokens: int, accepted_tokens: int = 0, failed: bool = False
+        self,
+        now: float,
+        *,
+        discarded_tokens: int,
+        accepted_tokens: int = 0,
+        output_tokens: int = 0,
+        failed: bool = False,
     ) -> StepRecord:
-        """The record, complete. `accepted_tokens`: drafts that were."""
+        """The record, complete. `accepted_tokens`: drafts that were; `output_tokens`: what
+        requests gained."""
         return StepRecord(
             step=self.number,
             time_s=self.time_s,
@@ -163,6 +173,8 @@ class Step:
             discarded_tokens=discarded_tokens,
             num_draft_tokens=self.num_draft_tokens,
             num_accepted_tokens=accepted_tokens,
+            num_prompt_tokens=self.prompt_tokens,
+            num_output_tokens=output_tokens,
             failed=failed,
             **self.figures,
         )

@@ -7,7 +7,9 @@ import random
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from headway.clock import Clock
@@ -16,14 +18,20 @@ from headway.core.plan import Executor, StepPlan
 from headway.core.request import FinishReason, Request
 from headway.core.scheduler import Scheduler
 from headway.core.step import StepOutcome
+from headway.core.structured import Grammar, StructuredOutputs
 from headway.engine.costs import CostMeter
 from headway.engine.outputs import NewRequest, OutputDelta, OutputProcessor
 from headway.engine.pace import Pace
 from headway.engine.speculation import Speculator
 from headway.engine.threaded import ThreadedExecutor
-from headway.metrics import Costs, Observer, RequestRecord
+from headway.errors import InvalidRequest
+from headway.grammar.pool import GrammarPool
+from headway.metrics import Costs, EngineState, Observer, RequestRecord
 
-__all__ = ["EngineCore", "Recorder"]
+__all__ = ["EngineCore", "Grammars", "Recorder"]
+
+Grammars = Mapping[StructuredOutputs, Grammar]
+NO_GRAMMARS: Grammars = MappingProxyType({})
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +80,7 @@ class EngineCore:
         speculator: makes drafts (rule S14); None: there are none.
         eos_token_ids: tokens that end a request unless it ignores them.
         seeds: draws the seed of a request that has none.
+        grammars: compiles what outputs are held to; None: no request may ask for that.
         costs: measures what the scheduler is told of the executor; None: it is told nothing.
         queue_timeout_s: of a request that has none of its own; None: it may wait for ever.
         recorder: keeps what happened, so that it can be replayed; None: nobody does.
@@ -87,6 +96,7 @@ class EngineCore:
         clock: Clock,
         eos_token_ids: Sequence[int],
         seeds: random.Random,
+        grammars: GrammarPool | None = None,
         costs: CostMeter | None = None,
         queue_timeout_s: float | None = None,
         recorder: Recorder | None = None,
@@ -101,6 +111,7 @@ class EngineCore:
         self._clock = clock
         self._eos_token_ids = tuple(eos_token_ids)
         self._seeds = seeds
+        self._grammars = grammars
         self._costs = costs
         self._queue_timeout_s = queue_timeout_s
         self._recorder = recorder
@@ -112,6 +123,8 @@ class EngineCore:
         """When the last result was taken: what was submitted by then runs since."""
         self._in_flight: deque[_Submitted] = deque()
         """Plans that were submitted and not collected, by the thread that steps."""
+        self._submitting: StepPlan | None = None
+        """On its way there: an executor may run it before `submit` returns."""
         self._observers: list[Observer] = []
         self._lock = threading.Lock()
 
@@ -120,9 +133,22 @@ class EngineCore:
         with self._lock:
             return self._scheduler.has_work
 
+    @property
+    def state(self) -> EngineState:
+        """For observers alone: they are called with the lock held."""
+        return self._scheduler.state
+
+    @property
+    def tokens_in_flight(self) -> int:
+        """Of the plans that run, or are to run next; for any thread."""
+        plans = [item.plan for item in tuple(self._in_flight)]
+        if (submitting := self._submitting) is not None:
+            plans.append(submitting)
+        return sum(plan.num_tokens for plan in plans)
+
     def add_observer(self, observer: Observer) -> None:
         """`observer` is called in the stepping thread, after each step, with the engine's lock
-        held: it must not call the engine."""
+        held: it must not call the engine, and may ask for its `state`."""
         self._observers.append(observer)
 
     def check_room(self, num_reqs: int = 1) -> None:
@@ -130,10 +156,32 @@ class EngineCore:
         with self._lock:
             self._scheduler.check_room(self._clock.now(), num_reqs)
 
-    def add(self, new: Sequence[NewRequest]) -> None:
+    def compile(self, new: Sequence[NewRequest]) -> Future[Grammars]:
+        """What requests' outputs are to be held to, for `add`. Returns at once, with a future that
+        is done where none asks for that; it fails with InvalidRequest or QueueFull."""
+        outputs = (item.params.structured_outputs for item in new)
+        asked = {one for one in outputs if one is not None}
+        if asked and self._grammars is not None:
+            return self._grammars.compile_all(asked)
+        future = Future[Grammars]()
+        if asked:
+            error = InvalidRequest("structured_outputs", "are not supported by this engine")
+            future.set_exception(error)
+        else:
+            future.set_result({})
+        return future
+
+    def warm_up_grammars(self) -> None:
+        """Has the compiler get to know the vocabulary now, in a thread of its own. Else the first
+        grammar does, and no other Python runs meanwhile: 0.1 s for 50,000 tokens."""
+        if self._grammars is not None:
+            self._grammars.compile(StructuredOutputs(json_object=True))
+
+    def add(self, new: Sequence[NewRequest], grammars: Grammars = NO_GRAMMARS) -> None:
         """Accepts all of them, or raises InvalidRequest or QueueFull and accepts none.
 
-        A request is one completion here; `fan_out` makes those of an `n`.
+        A request is one completion here; `fan_out` makes those of an `n`. `grammars` are those
+        of `compile`.
         """
         assert all(item.params.n == 1 for item in new), "fan_out comes first"
         # Once for all that have the same params: there may be thousands of requests.
@@ -160,6 +208,11 @@ class EngineCore:
                     ),
                     index=item.index,
                     bad_words=bad_words[id(item.params)],
+                    constraint=(
+                        None
+                        if item.params.structured_outputs is None
+                        else grammars[item.params.structured_outputs].start()
+                    ),
                 )
                 for item in new
             ]
@@ -232,18 +285,21 @@ class EngineCore:
 
     def _submit(self, plan: StepPlan) -> None:
         """What is raised is told of when it is the plan's turn: those before it stand."""
+        self._submitting = plan
         try:
             handle = self._executor.submit(plan)
         except BaseException as error:
             handle = error
         self._in_flight.append(_Submitted(plan, handle, self._clock.now()))
+        self._submitting = None
 
     def _collect(self) -> list[OutputDelta]:
-        plan, handle, _ = self._in_flight.popleft()
+        plan, handle, _ = self._in_flight[0]
         try:
             if isinstance(handle, BaseException):
                 raise handle
             result = self._executor.collect(handle)
+            self._in_flight.popleft()
         except BaseException as error:
             self._in_flight.clear()
             message = f"the step failed: {type(error).__name__}: {error}"

@@ -21,6 +21,8 @@ from headway.engine.outputs import OutputProcessor
 from headway.engine.pace import Pace
 from headway.engine.threaded import ThreadedExecutor
 from headway.errors import InvalidConfig, ModelError
+from headway.grammar.compiler import GrammarCompiler
+from headway.grammar.pool import GrammarPool
 from headway.llm.banner import banner
 from headway.llm.executors import (
     choose_device,
@@ -126,6 +128,7 @@ def _core(
         outputs=OutputProcessor(tokenizer),
         clock=clock,
         eos_token_ids=tokenizer.eos_token_ids,
+        grammars=GrammarPool(GrammarCompiler(tokenizer).compile),
         seeds=random.Random(secrets.randbits(64) if config.seed is None else config.seed),
         costs=CostMeter(executor.block_copy_s()) if config.preemption_mode == "auto" else None,
         queue_timeout_s=config.queue_timeout_s,

@@ -19,6 +19,7 @@ from headway.llm.build import build_engine
 from headway.llm.prompts import Conversation, Prompt, as_conversations, as_prompts, parse_prompt
 from headway.metrics import Observer
 from headway.models.sources import Progress
+from headway.text.chat_prompt import chat_tokens
 from headway.text.tokenizer import Tokenizer
 
 __all__ = ["LLM"]
@@ -121,7 +122,7 @@ class LLM:
         template = self._engine.chat_template
         if template is None:
             raise InvalidRequest("messages", "the model has no chat template; use generate")
-        return self.tokenizer.encode(template.render(messages), add_special_tokens=False)
+        return chat_tokens(template, self.tokenizer, messages)
 
     def stream(
         self,
@@ -173,7 +174,7 @@ class LLM:
         get.
         """
         core = self._engine.core
-        core.add(requests)
+        core.add(requests, core.compile(requests).result())
         live = dict.fromkeys(request.request_id for request in requests)
         self._filed.update((request_id, deque()) for request_id in live)
         try:

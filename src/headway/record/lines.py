@@ -77,6 +77,8 @@ class Arrival(_Record):
     salt: str | None = None
     """Stands for the `cache_salt`, and does not tell it."""
     prompt_logprobs: bool = False
+    constrained: bool = False
+    """Its output was held to something: of use to who reads the recording alone."""
     token_ids: list[int] | None = None
 
 

@@ -203,6 +203,7 @@ class Recorder:
             index=request.index,
             salt=None if salt is None else sha256(salt.encode()).hexdigest()[:32],
             prompt_logprobs=params.prompt_logprobs is not None,
+            constrained=params.structured_outputs is not None,
             token_ids=list(prompt) if self._content else None,
         )
 

@@ -1,7 +1,8 @@
 """What bans, biases and penalties make of a batch of raw logits, in PyTorch.
 
-In vLLM's order: `allowed_token_ids`, `bad_words` and `Sample.suppressed`, `logit_bias`,
-repetition penalty, frequency and presence penalty. Only the logits of tokens that a row names are
+In vLLM's order: what a constraint allows, `allowed_token_ids`, `bad_words` and
+`Sample.suppressed`, `logit_bias`, repetition penalty, frequency and presence penalty. But for what
+constraints and `allowed_token_ids` leave out, only the logits of tokens that a row names are
 touched, as a flat list of cells over all rows, each cell by elementwise float32 operations that
 round once: a row comes out the same in any batch. `sample_reference` is the plain definition.
 
@@ -27,11 +28,18 @@ def adjust(logits: Tensor, rows: Sequence[SampleRow]) -> None:
 
     Raises ValueError for a token outside of the vocabulary.
     """
+    _constrain(logits, rows)
     _allow(logits, rows)
     _ban(logits, rows)
     _bias(logits, rows)
     _penalise_repetition(logits, rows)
     _penalise_output(logits, rows)
+
+
+def _constrain(logits: Tensor, rows: Sequence[SampleRow]) -> None:
+    for i, row in enumerate(rows):
+        if row.mask is not None:
+            logits[i] += torch.from_numpy(row.mask).to(logits.device)
 
 
 def _allow(logits: Tensor, rows: Sequence[SampleRow]) -> None:
@@ -61,7 +69,7 @@ def _banned(row: SampleRow) -> list[int]:
         for word in row.sample.bad_words
         if output[len(output) - len(word) + 1 :] == word[:-1]  # not where the output is shorter
     ]
-    return [*row.sample.suppressed, *completed]
+    return [*row.suppressed, *completed]
 
 
 def _bias(logits: Tensor, rows: Sequence[SampleRow]) -> None:

@@ -90,6 +90,7 @@ def _check_drafts(chunk: Chunk) -> None:
         "min_tokens": params.min_tokens or sample.suppressed,
         "bad_words": sample.bad_words,
         "a penalty": params.penalises_output,
+        "a constraint": sample.constraint is not None,
     }
     for name, given in differs.items():
         if given:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from headway.core.plan import Sample
 from headway.runtime.inputs import SampleRow
 
 __all__ = ["philox_4x32", "uniforms", "why_no_token"]
@@ -54,18 +53,22 @@ def uniforms(rows: Sequence[SampleRow]) -> npt.NDArray[np.float64]:
     return numbers
 
 
-def why_no_token(largest_logit: float, sample: Sample) -> str | None:
+def why_no_token(largest_logit: float, row: SampleRow) -> str | None:
     """Why a row with this largest logit (NaN where it holds any) cannot be sampled; else None.
 
     The largest is that after bans, biases and penalties.
     """
     if math.isfinite(largest_logit):
         return None
+    sample = row.sample
+    if row.failure:
+        return f"no token can be sampled: structured_outputs: {row.failure}"
     if largest_logit == -math.inf:
         bans = {
+            "structured_outputs": row.mask is not None,
             "allowed_token_ids": sample.params.allowed_token_ids is not None,
             "bad_words": bool(sample.bad_words),
-            "min_tokens (stop tokens are suppressed)": bool(sample.suppressed),
+            "min_tokens (stop tokens are suppressed)": bool(row.suppressed),
         }
         given = [name for name, is_given in bans.items() if is_given]
         if not given:

@@ -11,9 +11,18 @@ import numpy.typing as npt
 
 from headway.core.plan import Chunk, Sample, StepPlan
 
-__all__ = ["OutputRows", "SampleRow", "TokensByRequest", "fill_in", "output_rows", "sample_rows"]
+__all__ = [
+    "Mask",
+    "OutputRows",
+    "SampleRow",
+    "TokensByRequest",
+    "fill_in",
+    "output_rows",
+    "sample_rows",
+]
 
 Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.float32]
 
 TokensByRequest = Mapping[str, int | None]
 """What the last plan sampled; None where a request was to be sampled and failed."""
@@ -26,8 +35,13 @@ class SampleRow(NamedTuple):
     position: int
     """Of the token that is sampled: it keys the draw."""
     output_ids: tuple[int, ...]
-    """The whole output so far, the token that was in flight included; empty where neither a
-    penalty nor `bad_words` need it."""
+    """The whole output so far, the token that was in flight included; empty where nothing needs
+    it (`Sample.heeds_output`)."""
+    mask: Mask | None = None
+    """[vocab] Added to the logits: 0 for what its constraint allows, -inf for all else. None: it
+    has no constraint, or that has not been asked yet."""
+    failure: str = ""
+    """Why its constraint allows nothing."""
 
     @property
     def takes_likeliest(self) -> bool:
@@ -38,8 +52,13 @@ class SampleRow(NamedTuple):
             and params.logprobs is None
             and params.logit_bias is None
             and params.allowed_token_ids is None
-            and not (params.penalises_output or sample.suppressed or sample.bad_words)
+            and not (sample.heeds_output or sample.suppressed)
         )
+
+    @property
+    def suppressed(self) -> tuple[int, ...]:
+        """Of the sample, where no constraint has taken them into account."""
+        return self.sample.suppressed if self.mask is None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +132,7 @@ def sample_rows(plan: StepPlan, known: Sequence[tuple[int, ...]]) -> list[Sample
 def _rows_of(chunk: Chunk, sample: Sample, tokens: tuple[int, ...]) -> Iterator[SampleRow]:
     """Where there are drafts, nothing in the sample depends on the output (`check_plan`)."""
     output = sample.output_ids
-    if chunk.follows_in_flight and (sample.params.penalises_output or sample.bad_words):
+    if chunk.follows_in_flight and sample.heeds_output:
         output = (*output, tokens[-1])
     for position in range(chunk.end - chunk.num_drafts, chunk.end + 1):
         yield SampleRow(sample, position, output)

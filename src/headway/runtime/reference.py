@@ -12,6 +12,7 @@ import numpy.typing as npt
 from headway.core.plan import PromptRows, StepPlan, StepResult, TokenLogprobs
 from headway.models.spec import AttentionKind, DecoderSpec, DecoderWeights, LayerWeights, Rope
 from headway.runtime.checks import check_plan
+from headway.runtime.constraints import constrain
 from headway.runtime.inputs import SampleRow, TokensByRequest, fill_in, sample_rows
 from headway.runtime.results import SampledRows, sampled_tokens, step_result
 from headway.runtime.sample_reference import sample_row, token_logprobs
@@ -70,7 +71,8 @@ class ReferenceExecutor:
         self._check(plan)
         known, errors = fill_in(plan, self._in_flight)
         hidden_states = self._forward(plan, known)
-        sampled = _sampled(self._sample_logits(plan, hidden_states), sample_rows(plan, known))
+        rows = constrain(sample_rows(plan, known), self._spec.vocab_size)
+        sampled = _sampled(self._sample_logits(plan, hidden_states), rows)
         prompt_logprobs = {
             index: self._prompt_logprobs(chunk.start, chunk.prompt_rows, hidden)
             for index, (chunk, hidden) in enumerate(zip(plan.chunks, hidden_states, strict=True))

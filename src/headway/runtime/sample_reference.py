@@ -1,8 +1,9 @@
 """How one token is sampled, in NumPy: the definition that `sampler` is tested against.
 
-The order is vLLM's: bans (`allowed_token_ids`, `bad_words`, `Sample.suppressed`), `logit_bias`,
-repetition, frequency and presence penalty, temperature, min_p, top_k, top_p. The logits are
-float32 and stay so up to the penalties, each of which rounds once; probabilities are float64.
+The order is vLLM's: bans (what a constraint allows, `allowed_token_ids`, `bad_words`,
+`Sample.suppressed`), `logit_bias`, repetition, frequency and presence penalty, temperature, min_p,
+top_k, top_p. The logits are float32 and stay so up to the penalties, each of which rounds once;
+probabilities are float64.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def sample_row(logits: Array, row: SampleRow) -> int:
     params = row.sample.params
     scores = adjusted(logits, row).astype(np.float64)
     best = int(np.argmax(scores))  # the lowest on ties; NaN wins
-    if (reason := why_no_token(float(scores[best]), row.sample)) is not None:
+    if (reason := why_no_token(float(scores[best]), row)) is not None:
         raise ValueError(reason)
     if params.greedy:
         return best
@@ -93,7 +94,9 @@ def token_logprobs(logits: Array, token_id: int, num_top: int) -> TokenLogprobs:
 
 
 def _banned(row: SampleRow, vocab: int) -> set[int]:
-    banned = set(row.sample.suppressed)
+    banned = set(row.suppressed)
+    if row.mask is not None:
+        banned |= set(np.flatnonzero(row.mask).tolist())
     if row.sample.params.allowed_token_ids is not None:
         banned |= set(range(vocab)) - set(row.sample.params.allowed_token_ids)
     for *before, last in row.sample.bad_words:

@@ -59,7 +59,7 @@ def likeliest(tokens: Tensor, values: Tensor, rows: Sequence[SampleRow]) -> Samp
     """Of rows that take their likeliest token, given with its raw logit (`Backend.likeliest`)."""
     errors: dict[int, str] = {}
     for i, value in enumerate(values.tolist()):
-        if (reason := why_no_token(value, rows[i].sample)) is not None:
+        if (reason := why_no_token(value, rows[i])) is not None:
             errors[i] = reason
     found = [None if i in errors else token for i, token in enumerate(tokens.tolist())]
     return SampledRows(found, errors)

@@ -1,4 +1,4 @@
-"""A path that generates: from a body to an answer, whole or streamed.
+"""The paths that take a body: what they have in common, and how a generation is answered.
 
 A request lives inside one coroutine. However that ends (answered, failed, the client gone,
 the server stopping), what was started in the engine is aborted on the way out.
@@ -7,75 +7,77 @@ the server stopping), what was started in the engine is aborted on the way out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from functools import partial
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headway.engine.outputs import NewRequest, OutputDelta, fan_out
-from headway.errors import EngineDead, RequestTooLarge
-from headway.server.errors import ApiError, bad_request, to_api_error
-from headway.server.generation import Answer, Endpoint, Job, ServedEngine, ServedModel, Stream
+from headway.errors import EngineDead, InvalidRequest, RequestTooLarge
+from headway.server.errors import ApiError, ErrorShape, bad_request, to_api_error
+from headway.server.generation import (
+    Answer,
+    Computation,
+    Endpoint,
+    Job,
+    ServedEngine,
+    ServedModel,
+    Stream,
+    check_model,
+)
+from headway.server.renaming import renamed
 from headway.server.transport import ClientGone, EventStream, read_body, run_while_connected
+from headway.server.watch.exchange import current_exchange
+from headway.server.workers import Workers
 
-__all__ = ["GenerationEndpoint", "model_not_found"]
+__all__ = ["ComputingEndpoint", "GenerationEndpoint"]
 
-MAX_BODY_BYTES = 64 * 2**20
+MAX_BODY_BYTES = 32 * 2**20
 MAX_COMPLETIONS = 2048
 """Of one HTTP request: prompts times `n`."""
 
-_LONG_BODY_BYTES = 8192
-"""From here on prompts are tokenised in a thread, so that other clients' streams go on."""
+
+class ComputingEndpoint:
+    """An ASGI application that answers one path without the engine."""
+
+    def __init__(self, computation: Computation, workers: Workers) -> None:
+        self._computation = computation
+        self._workers = workers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _answer(self._compute, self._computation.errors, scope, receive, send)
+
+    async def _compute(self, body: bytes, _events: EventStream) -> bytes:
+        return await self._workers.run(len(body), partial(self._computation.answer, body))
 
 
 class GenerationEndpoint:
-    """An ASGI application that answers one path."""
+    """An ASGI application that answers one path with what the model says."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        engine: ServedEngine,
-        model: ServedModel,
-        *,
-        max_body_bytes: int = MAX_BODY_BYTES,
+        self, endpoint: Endpoint, engine: ServedEngine, model: ServedModel, workers: Workers
     ) -> None:
         self._endpoint = endpoint
         self._engine = engine
         self._model = model
-        self._max_body_bytes = max_body_bytes
+        self._workers = workers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        events = EventStream(send)
-        try:
-            body = await read_body(scope, receive, self._max_body_bytes)
-            whole = await run_while_connected(receive, self._generate(body, events))
-            if whole is not None:
-                await Response(whole, media_type="application/json")(scope, receive, send)
-        except ClientGone:
-            return
-        except Exception as error:
-            api_error = to_api_error(error)
-            if events.started:  # nobody is to take it for complete
-                await events.send([self._endpoint.errors.event(api_error)])
-                await events.end()
-            else:
-                await api_error.response(self._endpoint.errors)(scope, receive, send)
+        await _answer(self._generate, self._endpoint.errors, scope, receive, send)
 
     async def _generate(self, body: bytes, events: EventStream) -> bytes | None:
         """The answer in one piece; None where it was streamed."""
-        job = self._endpoint.read(body)
-        if job.model is not None and job.model not in self._model.names:
-            raise model_not_found(job.model, self._model)
+        job = await self._workers.run(len(body), partial(self._endpoint.read, body))
+        check_model(job.model, self._model)
         await self._engine.check_room(job.params.n)
-        if len(body) < _LONG_BODY_BYTES:
-            prompts = job.encode()
-        else:
-            prompts = await asyncio.to_thread(job.encode)
-        streams = await self._add(job, prompts)
+        prompts = await self._encode(job, len(body))
         answers = [
             answer for prompt in prompts for answer in Answer.of(prompt, job.params.n, job.parser)
         ]
+        streams = await self._add(job, prompts)
         try:
             if job.stream:
                 await _stream(job, streams, answers, events)
@@ -85,15 +87,27 @@ class GenerationEndpoint:
         finally:
             for stream in streams:
                 stream.abort()
+            _note_usage(answers)
 
-    async def _add(self, job: Job, prompts: Sequence[Sequence[int]]) -> Sequence[Stream]:
-        request_id = job.reply.id
+    async def _encode(self, job: Job, num_bytes: int) -> Sequence[Sequence[int]]:
+        try:
+            prompts = await self._workers.run(num_bytes, job.encode)
+        except RequestTooLarge as error:
+            raise _named(error, job, "context_length_exceeded") from None
+        except InvalidRequest as error:
+            raise _named(error, job) from None
         if len(prompts) * job.params.n > MAX_COMPLETIONS:
             raise bad_request(
                 f"n: {job.params.n} completions of {len(prompts)} prompts; at most "
                 f"{MAX_COMPLETIONS} go together",
                 "n",
             )
+        return prompts
+
+    async def _add(self, job: Job, prompts: Sequence[Sequence[int]]) -> Sequence[Stream]:
+        request_id = job.reply.id
+        if (exchange := current_exchange()) is not None:
+            exchange.note_answer(request_id)
         new = [
             NewRequest(
                 request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
@@ -113,13 +127,46 @@ class GenerationEndpoint:
             # Too long for the model is one thing, too many at once another.
             fits = max(map(len, prompts)) < self._model.max_model_len
             code = "request_too_large" if fits else "context_length_exceeded"
-            raise bad_request(str(error), job.prompt_field, code) from None
+            raise _named(error, job, code) from None
+        except InvalidRequest as error:
+            raise _named(error, job) from None
 
 
-def model_not_found(name: str, model: ServedModel) -> ApiError:
-    served = ", ".join(map(repr, model.names))
-    message = f"The model {name!r} is not served here; {served} is."
-    return ApiError(404, message, param="model", code="model_not_found")
+async def _answer(
+    work: Callable[[bytes, EventStream], Coroutine[Any, Any, bytes | None]],
+    errors: ErrorShape,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Reads a body and sends what `work` makes of it: its answer, or the events that it sent."""
+    response: Callable[[Scope, Receive, Send], Awaitable[None]]
+    try:
+        body = await read_body(scope, receive, MAX_BODY_BYTES)
+        whole = await run_while_connected(receive, work(body, EventStream(send)))
+        if whole is None:
+            return
+        response = Response(whole, media_type="application/json")
+    except ClientGone:
+        return
+    except Exception as error:
+        response = to_api_error(error).response(errors)
+    await response(scope, receive, send)
+
+
+def _named(error: InvalidRequest, job: Job, code: str | None = None) -> ApiError:
+    """What is wrong with the prompt is wrong with the field that it came from."""
+    error = renamed(error, job.names)
+    return bad_request(str(error), error.field, code)
+
+
+def _note_usage(answers: Sequence[Answer]) -> None:
+    if (exchange := current_exchange()) is not None:
+        exchange.note_usage(
+            sum(len(answer.prompt_token_ids) for answer in answers if answer.counts_prompt),
+            sum(answer.num_cached_tokens for answer in answers),
+            sum(len(answer.token_ids) for answer in answers),
+        )
 
 
 async def _collect(streams: Sequence[Stream], answers: Sequence[Answer]) -> None:
@@ -131,14 +178,19 @@ async def _collect(streams: Sequence[Stream], answers: Sequence[Answer]) -> None
 async def _stream(
     job: Job, streams: Sequence[Stream], answers: Sequence[Answer], events: EventStream
 ) -> None:
-    """Sends the deltas of all prompts as they come."""
+    """Sends the deltas of all prompts as they come. Raises only before the first event."""
     reply = job.reply
-    async with aclosing(_merge(streams)) as deltas:
-        async for index, delta in deltas:
-            opening = [] if events.started else reply.begin(answers)
-            piece = answers[index].add(delta)
-            await events.send([*opening, *reply.add(index, piece, answers[index])])
-    await events.send(reply.end(answers))
+    try:
+        async with aclosing(_merge(streams)) as deltas:
+            async for index, delta in deltas:
+                piece = answers[index].add(delta)
+                opening = [] if events.started else reply.begin(answers)
+                await events.send([*opening, *reply.add(index, piece, answers[index])])
+        await events.send(reply.end(answers))
+    except Exception as error:
+        if not events.started:
+            raise
+        await events.send(reply.fail(to_api_error(error)))
     await events.end()
 
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 from starlette.responses import Response
 
 from headway.errors import EngineDead, InvalidRequest, QueueFull, RequestTooLarge
-from headway.server.event import Event
+from headway.server.watch.exchange import current_exchange
 
-__all__ = ["OPENAI_ERRORS", "ApiError", "ErrorShape", "bad_request", "to_api_error"]
+__all__ = [
+    "ANTHROPIC_ERRORS",
+    "OPENAI_ERRORS",
+    "ApiError",
+    "ErrorShape",
+    "bad_request",
+    "error_shape",
+    "to_api_error",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -46,6 +54,7 @@ class ApiError(Exception):
 
     def response(self, shape: ErrorShape | None = None) -> Response:
         """In OpenAI's shape unless told otherwise."""
+        _note(self)
         shape = shape or OPENAI_ERRORS
         return Response(shape.body(self), shape.status(self), self.headers, "application/json")
 
@@ -56,10 +65,6 @@ class ErrorShape(Protocol):
     def status(self, error: ApiError) -> int: ...
 
     def body(self, error: ApiError) -> bytes: ...
-
-    def event(self, error: ApiError) -> Event:
-        """In a stream that has begun; nothing follows it."""
-        ...
 
 
 class _OpenAIErrors:
@@ -75,11 +80,38 @@ class _OpenAIErrors:
         }
         return msgspec.json.encode({"error": content})
 
-    def event(self, error: ApiError) -> Event:
-        return Event(self.body(error))
+
+class _AnthropicErrors:
+    """Its statuses are HTTP's but for one: 529 where others say 503."""
+
+    _types: ClassVar[Mapping[int, str]] = {
+        401: "authentication_error",
+        403: "permission_error",
+        404: "not_found_error",
+        413: "request_too_large",
+        429: "rate_limit_error",
+        500: "api_error",
+        503: "overloaded_error",
+        504: "timeout_error",
+    }
+
+    def status(self, error: ApiError) -> int:
+        return 529 if error.status == 503 else error.status
+
+    def body(self, error: ApiError) -> bytes:
+        kind = self._types.get(error.status, "invalid_request_error")
+        return msgspec.json.encode(
+            {"type": "error", "error": {"type": kind, "message": str(error)}}
+        )
 
 
 OPENAI_ERRORS: ErrorShape = _OpenAIErrors()
+ANTHROPIC_ERRORS: ErrorShape = _AnthropicErrors()
+
+
+def error_shape(path: str) -> ErrorShape:
+    """What the clients of a path expect."""
+    return ANTHROPIC_ERRORS if path.startswith("/v1/messages") else OPENAI_ERRORS
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -88,6 +120,19 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 def to_api_error(error: Exception) -> ApiError:
     """The client's view of whatever was raised; what was not foreseen is logged here."""
+    api_error = _translated(error)
+    _note(api_error)
+    return api_error
+
+
+def _note(error: ApiError) -> None:
+    """For the logs and the metrics of the request that it ends."""
+    exchange = current_exchange()
+    if exchange is not None:
+        exchange.note_error(error.status, error.code)
+
+
+def _translated(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
@@ -102,8 +147,14 @@ def to_api_error(error: Exception) -> ApiError:
             )
         case EngineDead():
             return ApiError(503, str(error), code="engine_dead")
-    _logger.error("a request failed for no reason of its own", exc_info=error)
-    return ApiError(500, "The server failed on this request; its log says more.", code="internal")
+    exchange = current_exchange()
+    fields = {} if exchange is None else {"request_id": exchange.request_id}
+    _logger.error(
+        "a request failed for no reason of its own", exc_info=error, extra={"fields": fields}
+    )
+    where = "" if exchange is None else f", under {exchange.request_id}"
+    message = f"The server failed on this request; its log says more{where}."
+    return ApiError(500, message, code="internal")
 
 
 def _retry_after(seconds: float | None) -> dict[str, str]:

@@ -8,22 +8,24 @@ What is particular to an API is its `Endpoint`, which reads a body, and the `Rep
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 from headway.core.params import SamplingParams
 from headway.core.plan import TokenLogprobs
 from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputDelta
-from headway.server.errors import ErrorShape
+from headway.server.errors import ApiError, ErrorShape
 from headway.server.event import Event
 from headway.text.chat_template import PromptTemplate
-from headway.text.parts import CallStart, OutputParser, Part, PlainText, Text
+from headway.text.parts import CallStart, OutputParser, Part, PlainText, Reasoning, Text
 from headway.text.tokenizer import Tokenizer
 
 __all__ = [
     "Answer",
+    "Computation",
     "Endpoint",
     "Job",
     "Piece",
@@ -31,6 +33,7 @@ __all__ = [
     "ServedEngine",
     "ServedModel",
     "Stream",
+    "check_model",
 ]
 
 
@@ -48,10 +51,22 @@ class ServedModel:
     """Sampling options, by name, that the model asks for where a request leaves them out."""
     max_model_len: int
     exactness: Exactness
+    tool_call_parser: str = "auto"
+    """How the model writes calls: a name of `text.tools.formats.FORMATS`; auto: as its chat
+    template shows it."""
 
     @property
     def name(self) -> str:
         return self.names[0]
+
+
+def check_model(name: str | None, model: ServedModel) -> None:
+    """Raises `ApiError` (404) where a client names a model that is not served."""
+    if name is None or name in model.names:
+        return
+    served = ", ".join(map(repr, model.names))
+    message = f"The model {name!r:.200} is not served here; {served} is."
+    raise ApiError(404, message, param="model", code="model_not_found")
 
 
 class Stream(Protocol):
@@ -96,9 +111,10 @@ class Job:
     stream: bool
     params: SamplingParams
     encode: Callable[[], Sequence[Sequence[int]]]
-    """Tokenises the prompts. Runs in a thread where the body is long."""
-    prompt_field: str
-    """What the body calls the prompt."""
+    """Tokenises the prompts, after `Endpoint.read`; raises `InvalidRequest`. Both run in a thread
+    where the body is long."""
+    names: Mapping[str, str]
+    """What the body calls `prompt`, and other fields that it has its own names for."""
     reply: Reply
     parser: Callable[[], OutputParser] = PlainText
     """Makes what takes an output apart, one for each."""
@@ -140,7 +156,8 @@ class Answer:
     num_cached_tokens: int = 0
     num_characters: int = 0
     token_ids: list[int] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    """What it grew by, in order."""
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -162,22 +179,35 @@ class Answer:
         ]
 
     @property
+    def parts(self) -> Iterator[Part]:
+        return (part for piece in self.pieces for part in piece.parts)
+
+    @property
     def text(self) -> str:
         """The answer proper."""
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Output tokens up to the last that added to the reasoning."""
+        num_tokens = num_reasoning = 0
+        for piece in self.pieces:
+            num_tokens += len(piece.token_ids)
+            if any(isinstance(part, Reasoning) for part in piece.parts):
+                num_reasoning = num_tokens
+        return num_reasoning
 
     def add(self, delta: OutputDelta) -> Piece:
         parts = self.parser.feed(delta.text)
         if delta.finish_reason is not None:
             parts += self.parser.finish()
-        self.parts += parts
         self.token_ids += delta.token_ids
         self.logprobs += delta.logprobs
         self.prompt_logprobs += delta.prompt_logprobs
         if self.counts_prompt:
             self.num_cached_tokens = delta.num_cached_tokens
         self.finish_reason = delta.finish_reason
-        if delta.finish_reason == "stop" and any(isinstance(p, CallStart) for p in self.parts):
+        if delta.finish_reason == "stop" and self._calls(parts):
             self.finish_reason = "tool_calls"
         self.stop_reason = delta.stop_reason
         piece = Piece(
@@ -189,14 +219,20 @@ class Answer:
             self.stop_reason,
         )
         self.num_characters += len(delta.text)
+        self.pieces.append(piece)
         return piece
+
+    def _calls(self, last: Sequence[Part]) -> bool:
+        """It calls a tool, in the `last` parts or before."""
+        return any(isinstance(part, CallStart) for part in chain(self.parts, last))
 
 
 class Reply(Protocol):
     """Shapes the answer to one HTTP request.
 
-    For a stream `begin`, then `add` for each delta, then `end`; for an answer in one piece
-    `whole`, once all answers are complete. Answers are in the order of the prompts, and of `n`.
+    For a stream `begin`, then `add` for each delta, then `end`, or `fail` where it breaks off; for
+    an answer in one piece `whole`, once all answers are complete. Answers are in the order of the
+    prompts, and of `n`.
     """
 
     @property
@@ -205,7 +241,7 @@ class Reply(Protocol):
         ...
 
     def begin(self, answers: Sequence[Answer]) -> list[Event]:
-        """What a stream opens with, sent with the first delta."""
+        """What a stream opens with, sent with the first delta, which has been added."""
         ...
 
     def add(self, index: int, piece: Piece, answer: Answer) -> list[Event]:
@@ -213,6 +249,10 @@ class Reply(Protocol):
         ...
 
     def end(self, answers: Sequence[Answer]) -> list[Event]: ...
+
+    def fail(self, error: ApiError) -> list[Event]:
+        """Closes a stream that has begun, so that nobody takes it for complete."""
+        ...
 
     def whole(self, answers: Sequence[Answer]) -> bytes: ...
 
@@ -225,4 +265,15 @@ class Endpoint(Protocol):
 
     def read(self, body: bytes) -> Job:
         """Raises `ApiError` or `InvalidRequest` for a body that is wrong."""
+        ...
+
+
+class Computation(Protocol):
+    """What is particular to one path that needs no engine."""
+
+    @property
+    def errors(self) -> ErrorShape: ...
+
+    def answer(self, body: bytes) -> bytes:
+        """JSON. Raises `ApiError` or `InvalidRequest`. Runs in a thread where the body is long."""
         ...

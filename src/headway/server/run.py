@@ -1,142 +1,179 @@
-"""The server as a process: its socket, its signals, its end."""
+"""The server's life: it listens, loads, serves, drains, and ends.
+
+    listening ─▶ loading ─▶ serving ─ signal ─▶ draining ─▶ stopped: `Server.run` returns
+                    │           └──── the engine is lost ──────────▶ it raises EngineDead
+                    └──────────────── and a signal ────────────────▶ it returns
+
+What the two signals mean, and how much time each gives, is said in `serve`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
+import logging
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 import uvicorn
-from starlette.applications import Starlette
-from uvicorn.config import LOGGING_CONFIG
+from starlette.types import ASGIApp
 
-from headway.engine.collector import calm_collector
-from headway.errors import InvalidConfig
-from headway.metrics import Observer
-from headway.server.app import create_app
-from headway.server.generation import ServedEngine, ServedModel
-from headway.server.prometheus import PrometheusMetrics
+from headway.errors import EngineDead
+from headway.server.connection import MAX_HEADER_BYTES, Connection
+from headway.server.gate import Gate
+from headway.server.settings import ServerSettings
 
-__all__ = ["EngineServer", "bind", "serve"]
+__all__ = ["OwnedEngine", "Server", "serve"]
 
-STOP_WITHIN_S = 1.5
-"""From the first signal to the end of `serve`, or else of the process, whatever a step takes."""
+_logger = logging.getLogger(__name__)
 
-_DRAIN_S = 1
+INTERRUPT_DRAIN_S = 2.0
+"""What accepted requests get after Ctrl-C: a person waits."""
+END_WITHIN_S = 5.0
+"""From the end of draining to the end of the process, whatever hangs."""
+
+_SENT_WITHIN_S = 1
 """For clients to take what was sent to them once the engine has stopped."""
+_LINGER_S = 1.5
+"""With a dead engine, for its clients to be told, and for others to see it in `/health`."""
 
 
-class OwnedEngine(ServedEngine, Protocol):
-    """An engine that the server starts and stops."""
+class OwnedEngine(Protocol):
+    """An engine as its server ends it; who makes the application starts it."""
 
-    def add_observer(self, observer: Observer) -> None: ...
-
-    def start(self) -> None:
-        """Begins to work, for the running event loop."""
+    async def dead(self) -> EngineDead:
+        """Returns once it is lost for good, and why."""
         ...
 
-    def stop(self) -> None:
-        """Ends all requests, and then itself; waits for that."""
+    async def stop(self) -> None:
+        """Ends all requests, and then itself; returns once it is gone. It may not have started."""
         ...
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Takes the address; do it before a model is loaded. Port 0 takes any free one.
+class Server:
+    """HTTP over one engine, from its start to its end.
 
-    Raises `InvalidConfig` that names the address and what to change. The caller owns the
-    socket until it hands it to `serve`.
+    Args:
+        load: starts the engine and makes the application over it. Raises what keeps it from that.
+        sock: bound and listening.
+        on_ready: called once requests are taken.
+        settings: of TLS, and the root path.
+        wrap: what goes around all that is answered, at every stage.
     """
-    if not 0 <= port <= 65_535:
-        raise InvalidConfig("port", f"must be between 0 and 65535, not {port}")
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (OSError, UnicodeError) as error:
-        raise InvalidConfig("host", f"cannot resolve {host!r}: {error}") from None
-    sock = socket.socket(family, kind, protocol)
-    try:
-        # Lets a restarted server take the port while old connections linger in TIME_WAIT.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-    except OSError as error:
-        sock.close()
-        raise _cannot_listen(host, port, error) from None
-    return sock
-
-
-def serve(
-    engine: OwnedEngine,
-    model: ServedModel,
-    sock: socket.socket,
-    *,
-    access_log: bool = False,
-    announce: Callable[[str], None] = print,
-) -> None:
-    """Starts the engine and answers on a bound socket until SIGINT or SIGTERM.
-
-    The first signal ends open streams, stops the engine and makes this return; a second one
-    ends the process at once, and so do `STOP_WITHIN_S` after the first. Must be called in the
-    main thread. `announce` gets one line once requests are taken.
-    """
-    host, port = sock.getsockname()[:2]
-    try:
-        sock.listen()
-    except OSError as error:
-        # Two servers can hold the address until one of them listens.
-        sock.close()
-        raise _cannot_listen(host, port, error) from None
-    name = f"[{host}]" if ":" in host else host
-    line = f"Serving {model.name} at http://{name}:{port}/v1 (Ctrl-C to stop)"
-    metrics = PrometheusMetrics(model.name)
-    engine.add_observer(metrics)
-    app = create_app(engine, model, metrics=metrics.render)
-    server = EngineServer(engine, app, access_log=access_log, on_ready=lambda: announce(line))
-    calm_collector()
-    with _signals(server):
-        asyncio.run(server.serve([sock]))
-
-
-class EngineServer(uvicorn.Server):
-    """Uvicorn, with the engine running in its event loop for as long as it serves."""
 
     def __init__(
         self,
         engine: OwnedEngine,
-        app: Starlette,
+        load: Callable[[], Awaitable[ASGIApp]],
+        sock: socket.socket,
         *,
-        access_log: bool = False,
         on_ready: Callable[[], None],
+        settings: ServerSettings | None = None,
+        wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
+        self._engine = engine
+        self._load = load
+        self._sock = sock
+        self._on_ready = on_ready
+        self._settings = settings or ServerSettings()
+        self._wrap = wrap
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drain_s: float | None = None
+        """What accepted requests get, once it is to end."""
+        self._stopping = asyncio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._drain_s is not None
+
+    def stop(self, drain_s: float) -> None:
+        """Makes `run` take no more requests, and return once those that it has are answered, or
+        after so long. May be called in any thread, and in a signal's handler, at any time."""
+        self._drain_s = drain_s
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def run(self) -> None:
+        """Returns once it was told to stop. Raises what `load` raises, or EngineDead."""
+        self._loop = asyncio.get_running_loop()
+        if self.is_stopping:  # it was told so before there was a loop to tell
+            self._stopping.set()
+        gate = Gate()
+        http = _HTTP(self._wrap(gate), self._settings)
+        listening = asyncio.create_task(http.serve([self._sock]))
+        listening.add_done_callback(lambda _: self._stopping.set())
+        try:
+            await self._live(gate)
+        finally:
+            # First, for it ends every stream: what Uvicorn then waits for ends too.
+            await self._engine.stop()
+            http.should_exit = True
+            await listening
+
+    async def _live(self, gate: Gate) -> None:
+        loading = asyncio.ensure_future(self._load())
+        if not await self._first(loading):
+            return
+        gate.open(loading.result())
+        self._on_ready()
+        _logger.info("serving")
+        dead = asyncio.ensure_future(self._engine.dead())
+        if await self._first(dead):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _LINGER_S)
+            raise dead.result()
+        gate.drain()
+        fields = {"requests": gate.num_active, "within_s": self._drain_s}
+        _logger.info("draining", extra={"fields": fields})
+        await asyncio.wait([asyncio.ensure_future(gate.idle())], timeout=self._drain_s)
+        _logger.info("stopping", extra={"fields": {"cut_off": gate.num_active}})
+
+    async def _first(self, work: asyncio.Future[Any]) -> bool:
+        """Whether the work is done before the server is to stop; else it is cancelled."""
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+        done = work.done()
+        for each in (work, stopping):
+            each.cancel()
+        return done
+
+
+def serve(server: Server, *, drain_timeout_s: float) -> None:
+    """Runs it until SIGTERM, which gives accepted requests so long, or SIGINT, which gives them
+    `INTERRUPT_DRAIN_S`. A second signal ends the process at once.
+
+    Must be called in the main thread. Raises what `Server.run` raises.
+    """
+    with _signals(server, drain_timeout_s):
+        asyncio.run(server.run())
+
+
+class _HTTP(uvicorn.Server):
+    """Uvicorn, told what it should not decide."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                access_log=access_log,
-                log_config=LOGGING_CONFIG if access_log else None,
+                http=Connection,
+                ws="none",
+                loop="asyncio",
                 lifespan="off",
+                log_config=None,
+                access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=_DRAIN_S,
+                root_path=settings.root_path,
+                ssl_certfile=settings.ssl_certfile,
+                ssl_keyfile=settings.ssl_keyfile,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+                timeout_graceful_shutdown=_SENT_WITHIN_S,
             )
         )
-        self._engine = engine
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._engine.start()
-        await super().startup(sockets)
-        self._on_ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # First, for it ends every stream: the open responses that Uvicorn then waits for end too.
-        self._engine.stop()
-        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -145,15 +182,16 @@ class EngineServer(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _signals(server: uvicorn.Server) -> Iterator[None]:
+def _signals(server: Server, drain_timeout_s: float) -> Iterator[None]:
     """Handles SIGINT and SIGTERM for as long as it lasts."""
     deadlines: list[threading.Timer] = []
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        if server.should_exit:
-            os._exit(128 + number)
-        server.should_exit = True
-        deadline = threading.Timer(STOP_WITHIN_S, os._exit, (128 + number,))
+        if server.is_stopping:
+            os._exit(128 + number)  # the engine's process sees that, and ends
+        drain_s = INTERRUPT_DRAIN_S if number == signal.SIGINT else drain_timeout_s
+        server.stop(drain_s)
+        deadline = threading.Timer(drain_s + END_WITHIN_S, os._exit, (128 + number,))
         deadline.daemon = True
         deadline.start()
         deadlines.append(deadline)
@@ -167,13 +205,3 @@ def _signals(server: uvicorn.Server) -> Iterator[None]:
             signal.signal(number, handler)
         for deadline in deadlines:
             deadline.cancel()
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> InvalidConfig:
-    if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-        return InvalidConfig("host", f"cannot listen on {host}:{port}: {error.strerror}")
-    return InvalidConfig(
-        "port",
-        f"cannot listen on {host}:{port} ({error.strerror}); choose another with --port, "
-        "or --port 0 for any free one",
-    )

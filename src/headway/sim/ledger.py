@@ -51,8 +51,11 @@ class Ledger:
         self.live: dict[str, Case] = {}
         self._again: dict[int, int] = {}
         """Step → tokens of its plan that had been computed before."""
+        self._new_prompt: dict[int, int] = {}
+        """Step → tokens of its plan that are the prompt's, and had not."""
         self._drafted: dict[int, list[Chunk]] = {}
         """Step → its chunks with drafts."""
+        self._num_output_tokens = 0
         self._tokens_given = self._tokens_again = self._num_preempted = self._num_evicted = 0
         self._num_rejected = 0
 
@@ -80,7 +83,7 @@ class Ledger:
     def plan(self, plan: StepPlan) -> None:
         """A plan was made: none of its chunks is empty or goes past the end of its request, and
         what it computes again is to be in the record."""
-        again = 0
+        again = new_prompt = 0
         for chunk in plan.chunks:
             case = self.cases[chunk.request_id]
             request, num_prompt = case.request, len(case.prompt)
@@ -88,7 +91,8 @@ class Ledger:
             assert chunk.start < chunk.end <= last, "I6: nothing to compute, or past the end"
             end = chunk.end - chunk.num_drafts
             again += max(0, min(end, request.num_computed_once) - chunk.start)
-        self._again[plan.step] = again
+            new_prompt += max(0, min(end, num_prompt) - max(chunk.start, request.num_computed_once))
+        self._again[plan.step], self._new_prompt[plan.step] = again, new_prompt
         self._drafted[plan.step] = [chunk for chunk in plan.chunks if chunk.num_drafts]
 
     def proposals(self) -> dict[str, list[int]]:
@@ -175,7 +179,11 @@ class Ledger:
         assert record.num_tokens == given <= record.budget, "I14: tokens"
         assert record.recomputed_tokens == self._again.pop(record.step), "I14: computed again"
         assert 0 <= record.discarded_tokens <= given, "I14: discarded tokens"
+        assert not record.failed or not record.num_output_tokens, "I14: output of a failed step"
         self._tokens_given += given
+        new_prompt = self._new_prompt.pop(record.step)
+        assert record.num_prompt_tokens == new_prompt, "I14: prompt tokens"
+        self._num_output_tokens += record.num_output_tokens
         self._tokens_again += record.recomputed_tokens
         self._num_preempted += sum(record.preemptions.values())
         self._num_evicted += record.evictions
@@ -188,6 +196,8 @@ class Ledger:
         assert self._num_evicted == num_evictions, "I14: evictions"
         num_preempted = sum(r.num_preemptions for r in requests)
         assert self._num_preempted == num_preempted, "I14: preemptions"
+        num_output = sum(len(case.output) for case in self.cases.values())
+        assert self._num_output_tokens == num_output, "I14: output tokens"
         if not self._setup.caching:
             once = sum(max(r.num_computed_once, r.num_computed_tokens) for r in requests)
             given = self._tokens_given - self._num_rejected

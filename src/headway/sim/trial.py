@@ -165,8 +165,8 @@ class Trial:
         """Of every plan (I4, I7, I13); the referee has those about who goes first."""
         scheduler, setup = self._scheduler, self.setup
         assert plan.num_tokens <= setup.budget, "I4: more tokens than the budget"
-        assert max(len(plan.chunks), scheduler.num_running) <= setup.width, "I4: too wide"
-        num_live = scheduler.num_running + scheduler.num_waiting
+        assert max(len(plan.chunks), scheduler.state.num_running) <= setup.width, "I4: too wide"
+        num_live = scheduler.state.num_running + scheduler.state.num_waiting
         if setup.threshold and num_live > 1:
             longest = max((chunk.num_tokens - chunk.num_drafts for chunk in plan.chunks), default=0)
             assert longest <= setup.threshold, "I4: a chunk above the threshold"

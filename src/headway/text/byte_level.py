@@ -12,7 +12,13 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Split
 from tokenizers.pre_tokenizers import Sequence as InSequence
 
-__all__ = ["PRE_TOKENIZERS", "PreTokenizing", "byte_level_backend", "byte_level_bytes"]
+__all__ = [
+    "PRE_TOKENIZERS",
+    "PreTokenizing",
+    "byte_level_alphabet",
+    "byte_level_backend",
+    "byte_level_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +93,13 @@ def _byte_of_character() -> dict[str, int]:
     }
 
 
-_BYTE_OF_CHARACTER = _byte_of_character()
+byte_level_alphabet = _byte_of_character()
+"""By the stand-in, the byte."""
 
 
 def byte_level_bytes(token: str) -> bytes:
     """The bytes whose stand-ins `token` is; its own text where it is no such thing."""
     try:
-        return bytes([_BYTE_OF_CHARACTER[character] for character in token])
+        return bytes([byte_level_alphabet[character] for character in token])
     except KeyError:
         return token.encode()

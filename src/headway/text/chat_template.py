@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateSyntaxError
 
 from headway.errors import InvalidRequest, ModelError
 from headway.text.bounded_template import BoundedEnvironment
+from headway.text.dialect import NO_DIALECT, Dialect, dialect_of
 
 __all__ = ["ChatTemplate", "PromptTemplate", "UnusableTemplate"]
 
 _MAX_REASON_CHARACTERS = 1000
+
+_END = "\ue000:end of the final message:\ue000"
+"""Put after the message that is to be continued, to find its end in the prompt."""
 
 
 class ChatTemplate:
@@ -37,6 +42,7 @@ class ChatTemplate:
         """
         if not isinstance(source, str):
             raise ModelError(f"the chat template must be a string, not {source!r:.80}")
+        self.source = source
         variables = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
         try:
             self._template = BoundedEnvironment(now, variables).from_string(source)
@@ -49,11 +55,18 @@ class ChatTemplate:
                 f"the chat template does not compile: {_shortened(str(error))}"
             ) from error
 
+    @cached_property
+    def dialect(self) -> Dialect:
+        """How the model writes calls and thoughts, as far as its template shows it."""
+        return dialect_of(self.source, self.render)
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
         """The prompt of a conversation, special tokens included (so encode it without more).
@@ -61,8 +74,10 @@ class ChatTemplate:
         Args:
             messages: each with a `role` and a `content` that is a string or a list of parts
                 `{"type": "text", "text": ...}`, whose texts are joined by line ends (as vLLM
-                does). Other keys reach the template as they are.
+                does); with `tool_calls` it may be None. Other keys reach the template as they are.
             add_generation_prompt: end with what opens the assistant's answer.
+            continue_final_message: end with the last message's content, for the answer to go on
+                from there; without `add_generation_prompt`.
             variables: further variables of the template, such as `tools`.
 
         Raises:
@@ -71,12 +86,30 @@ class ChatTemplate:
         checked = [_checked(index, message) for index, message in enumerate(messages)]
         if not checked:
             raise InvalidRequest("messages", "must hold at least one message")
+        if not continue_final_message:
+            return self._rendered(checked, add_generation_prompt, variables)
+        assert not add_generation_prompt, "it would open another message"
+        *before, last = checked
+        marked = [*before, {**last, "content": last["content"] + _END}]
+        prompt, end, _ = self._rendered(marked, add_generation_prompt, variables).rpartition(_END)
+        if not end:
+            raise InvalidRequest(
+                "continue_final_message", "the chat template does not show the final message"
+            )
+        return prompt
+
+    def _rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any],
+    ) -> str:
         given = {
             # Templates ask whether these are none, and not whether they are there.
             "tools": None,
             "documents": None,
             **variables,
-            "messages": checked,
+            "messages": messages,
             "add_generation_prompt": add_generation_prompt,
         }
         try:
@@ -90,10 +123,13 @@ class ChatTemplate:
 class UnusableTemplate:
     """In the place of a template that cannot be used: completions work, and chat says why not."""
 
+    source: str | None = None
+    dialect = NO_DIALECT
+
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def render(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:  # noqa: ARG002
+    def render(self, messages: Sequence[Mapping[str, Any]], /, **_: Any) -> str:  # noqa: ARG002
         """Raises `InvalidRequest`."""
         raise InvalidRequest("messages", f"the model's chat template is not usable: {self._reason}")
 
@@ -114,7 +150,10 @@ def _checked(index: int, message: object) -> dict[str, Any]:
         raise InvalidRequest(field, f"must be an object with role and content, not {message!r:.80}")
     if not isinstance(message.get("role"), str):
         raise InvalidRequest(f"{field}.role", f"must be a string, not {message.get('role')!r:.80}")
-    return {**message, "content": _content(f"{field}.content", message.get("content"))}
+    content = message.get("content")
+    if content is None and message.get("tool_calls"):
+        content = ""
+    return {**message, "content": _content(f"{field}.content", content)}
 
 
 def _content(field: str, content: object) -> str:

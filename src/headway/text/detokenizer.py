@@ -27,14 +27,20 @@ class IncrementalDetokenizer:
 
     Attributes:
         stopped: the stop string that ended the text; None while none has. What comes after
-            it is dropped, and it is no part of the text itself.
+            it is dropped, and it is part of the text itself only with `include_stop`.
     """
 
     def __init__(
-        self, tokenizer: _Tokens, stop: Sequence[str] = (), *, skip_special_tokens: bool = True
+        self,
+        tokenizer: _Tokens,
+        stop: Sequence[str] = (),
+        *,
+        include_stop: bool = False,
+        skip_special_tokens: bool = True,
     ) -> None:
         self.stopped: str | None = None
         self._tokenizer = tokenizer
+        self._include_stop = include_stop
         self._skip_special_tokens = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._matchers = [_StopMatcher(string) for string in stop]
@@ -68,7 +74,7 @@ class IncrementalDetokenizer:
                 self.stopped = max(complete, key=len)
                 text = self._held + text[: index + 1]
                 self._held = ""
-                return text.removesuffix(self.stopped)
+                return text if self._include_stop else text.removesuffix(self.stopped)
         text = self._held + text
         safe = len(text) - max((m.matched for m in self._matchers), default=0)
         self._held = text[safe:]

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-__all__ = ["CallArguments", "CallStart", "OutputParser", "Part", "PlainText", "Reasoning", "Text"]
+__all__ = [
+    "CallArguments",
+    "CallStart",
+    "OutputParser",
+    "Part",
+    "PlainText",
+    "Reasoning",
+    "Text",
+    "joined",
+    "overlap",
+]
 
 
 class Text(NamedTuple):
@@ -57,3 +68,28 @@ class PlainText:
 
     def finish(self) -> list[Part]:
         return []
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """The same with neighbours of a kind made one, and without empty texts."""
+    result: list[Part] = []
+    for part in parts:
+        last = result[-1] if result else None
+        match part, last:
+            case ((Text("") | Reasoning("") | CallArguments(_, "")), _):
+                pass
+            case Text(text), Text(before):
+                result[-1] = Text(before + text)
+            case Reasoning(text), Reasoning(before):
+                result[-1] = Reasoning(before + text)
+            case CallArguments(call, text), CallArguments(same, before) if call == same:
+                result[-1] = CallArguments(call, before + text)
+            case _:
+                result.append(part)
+    return result
+
+
+def overlap(text: str, mark: str) -> int:
+    """Length of the longest end of `text` with which `mark`, not whole in it, begins."""
+    lengths = range(min(len(text), len(mark) - 1), 0, -1)
+    return next((length for length in lengths if text.endswith(mark[:length])), 0)

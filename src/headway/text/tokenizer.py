@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
-from headway.errors import InvalidRequest, ModelError
+from headway.errors import InvalidRequest, ModelError, RequestTooLarge
 from headway.text.gguf_vocabulary import read_gguf_vocabulary
 from headway.text.hf_vocabulary import read_hf_vocabulary
+from headway.text.token_length import TokenLength
 from headway.text.vocabulary import Vocabulary, backend_failures
 
 __all__ = ["Tokenizer"]
@@ -68,25 +70,46 @@ class Tokenizer:
     def eos_token(self) -> str | None:
         return self.token_text(self.eos_token_ids[0]) if self.eos_token_ids else None
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, at_most: int | None = None
+    ) -> list[int]:
         """Token ids of `text`; the texts of special tokens within it become those tokens.
 
-        With `add_special_tokens` it begins with the BOS token where the model wants one.
+        With `add_special_tokens` it begins with the BOS token where the model wants one. Does not
+        hold the interpreter's lock, so other threads go on.
+
         Raises `InvalidRequest` for text that is no valid Unicode (lone surrogates), or that the
-        model has no tokens for.
+        model has no tokens for, and `RequestTooLarge`, before any work, for text that cannot come
+        to `at_most` tokens.
         """
         try:
-            text.encode()
+            data = text.encode()
         except UnicodeEncodeError as error:
             raise InvalidRequest(
                 "prompt",
                 f"character {error.start} ({text[error.start]!r}) is half of a surrogate pair",
             ) from error
+        if at_most is not None and self._token_length is not None:
+            fewest = self._token_length.fewest_tokens(data)
+            if fewest > at_most:
+                raise RequestTooLarge(
+                    "prompt",
+                    f"{len(data):,} bytes of text come to at least {fewest:,} tokens, which is "
+                    f"more than max_model_len ({at_most:,})",
+                )
         try:
             with backend_failures("cannot be encoded"):
-                return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+                # Of one text `encode` makes the same, with the interpreter's lock held.
+                [encoding] = self._backend.encode_batch_fast(
+                    [text], add_special_tokens=add_special_tokens
+                )
+                return encoding.ids
         except ModelError as error:
             raise InvalidRequest("prompt", str(error)) from error
+
+    @cached_property
+    def _token_length(self) -> TokenLength | None:
+        return TokenLength.of(self._backend, self._bytes)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of `ids`; bytes that are no UTF-8 become U+FFFD.
@@ -113,6 +136,11 @@ class Tokenizer:
         Raises `ValueError` for an id outside the vocabulary.
         """
         return self.token_bytes(token_id).decode(errors="replace")
+
+    @cached_property
+    def special_texts(self) -> tuple[str, ...]:
+        """Of all tokens that are marks for the model."""
+        return tuple(self.token_text(token) for token in sorted(self._special))
 
     def is_special(self, token_id: int) -> bool:
         """Whether the token is a mark for the model, no text for a reader.

@@ -19,6 +19,7 @@ def test_every_sampling_option_reaches_the_params_and_no_other_does() -> None:
             "-1", "--repetition-penalty", "1.5", "--logit-bias", "5=-100", "--logit-bias", "6=2.5",
             "--allowed-token-id", "5", "--allowed-token-id", "6", "--bad-word", "darn",
             "--stop", "a", "--stop", "b", "--stop-token-id", "8", "--ignore-eos", "--seed", "3",
+            "--include-stop-str-in-output", "--no-skip-special-tokens",
         ]
     )  # fmt: skip
     given = sampling_options(args)
@@ -39,6 +40,8 @@ def test_every_sampling_option_reaches_the_params_and_no_other_does() -> None:
         stop_token_ids=[8],
         ignore_eos=True,
         seed=3,
+        include_stop_str_in_output=True,
+        skip_special_tokens=False,
     )
     assert set(given) == set(SAMPLING_FLAGS)
     assert "seed" not in engine_options(args)
@@ -46,7 +49,7 @@ def test_every_sampling_option_reaches_the_params_and_no_other_does() -> None:
 
 def test_all_that_makes_sense_for_one_answer_in_text_can_be_asked_for() -> None:
     names = {item.name for item in fields(SamplingParams)}
-    assert names - set(SAMPLING_FLAGS) == {"n", "logprobs", "prompt_logprobs"}
+    assert names - set(SAMPLING_FLAGS) == {"n", "logprobs", "prompt_logprobs", "structured_outputs"}
 
 
 def test_what_is_not_given_is_left_to_the_command() -> None:
@@ -75,6 +78,6 @@ def test_the_model_may_be_given_with_or_without_its_flag_and_not_both(command: s
     parser = build_parser()
     for argv in ([command, "org/name"], [command, "--model", "org/name"]):
         assert engine_options(parser.parse_args(argv))["model"] == "org/name"
-    assert engine_options(parser.parse_args([command]))["model"] is None
+    assert engine_options(parser.parse_args([command])) == {}
     with pytest.raises(InvalidConfig, match="model: a is given, and b as well"):
         engine_options(parser.parse_args([command, "--model", "a", "b"]))

@@ -75,7 +75,7 @@ def test_a1_several_requests_are_accepted_together_or_not_at_all() -> None:
     d.add("b", 4)
     with pytest.raises(QueueFull):
         d.scheduler.add([d.make("c", 4), d.make("d", 4)], 0.0)
-    assert d.scheduler.num_waiting == 2
+    assert d.scheduler.state.num_waiting == 2
 
 
 def test_a1_the_retry_time_comes_from_the_drain_while_requests_were_queued() -> None:

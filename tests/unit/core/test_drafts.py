@@ -301,7 +301,9 @@ class Twins(Trial):
         for name, request in twin._roster.requests.items():
             assert self._scheduler._roster.requests[name].state is request.state
         self.num_drafted += plan.num_tokens > without.num_tokens
-        self.num_tight += plan.num_tokens > without.num_tokens and self._scheduler.num_waiting > 0
+        self.num_tight += (
+            plan.num_tokens > without.num_tokens and self._scheduler.state.num_waiting > 0
+        )
         return plan
 
 

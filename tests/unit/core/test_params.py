@@ -44,6 +44,7 @@ def test_the_defaults_are_vllms() -> None:
         ("frequency_penalty", -2.1),
         ("frequency_penalty", float("nan")),
         ("repetition_penalty", 0.0),
+        ("repetition_penalty", 0.0099),
         ("repetition_penalty", -1.0),
         ("repetition_penalty", float("inf")),
         ("logit_bias", {5: 101.0}),

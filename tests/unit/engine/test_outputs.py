@@ -103,6 +103,31 @@ def test_a_stop_token_is_its_own_stop_reason(run: Callable[..., list[OutputDelta
     assert (last.text, last.stop_reason, last.token_ids) == ("", 3, (3,))
 
 
+def test_what_ends_the_output_is_part_of_it_where_that_is_asked_for(
+    run: Callable[..., list[OutputDelta]],
+) -> None:
+    wanted = {"include_stop_str_in_output": True}
+    assert texts(run("abcdx", None, stop=["cd"], **wanted)) == ["a", "b", "", "cd"]
+    last = run("abc", FinishReason.STOP, stop_token_ids=[3], **wanted)[-1]
+    assert (last.text, last.stop_reason) == ("c", 3)
+    assert run("a.", FinishReason.STOP, **wanted)[-1].text == ""
+    shown = run("a.", FinishReason.STOP, skip_special_tokens=False, **wanted)[-1]
+    assert (shown.text, shown.stop_reason) == ("<end>", None)
+
+
+def test_a_stop_token_completes_no_stop_string(run: Callable[..., list[OutputDelta]]) -> None:
+    wanted = {"include_stop_str_in_output": True}
+    last = run("abc", FinishReason.STOP, stop=["bc"], stop_token_ids=[3], **wanted)[-1]
+    assert (last.text, last.stop_reason) == ("bc", 3)
+
+
+def test_marks_are_text_where_they_are_not_skipped(run: Callable[..., list[OutputDelta]]) -> None:
+    marks = {"ignore_eos": True, "max_tokens": 3}
+    assert texts(run("a.b", FinishReason.LENGTH, **marks)) == ["a", "", "b"]
+    shown = run("a.b", FinishReason.LENGTH, skip_special_tokens=False, **marks)
+    assert texts(shown) == ["a", "<end>", "b"]
+
+
 def test_stop_strings_do_not_count_before_min_tokens(
     run: Callable[..., list[OutputDelta]],
 ) -> None:

@@ -64,16 +64,17 @@ def test_numbers_are_uniform_on_the_unit_interval() -> None:
 
 
 def test_a_row_has_a_reason_only_without_a_finite_largest_logit() -> None:
-    assert why_no_token(-3.5, keyed(0).sample) is None
-    assert "every logit is -inf" in (why_no_token(-math.inf, keyed(0).sample) or "")
-    assert "NaN" in (why_no_token(math.nan, keyed(0).sample) or "")
-    assert "infinity" in (why_no_token(math.inf, keyed(0).sample) or "")
+    assert why_no_token(-3.5, keyed(0)) is None
+    assert "every logit is -inf" in (why_no_token(-math.inf, keyed(0)) or "")
+    assert "NaN" in (why_no_token(math.nan, keyed(0)) or "")
+    assert "infinity" in (why_no_token(math.inf, keyed(0)) or "")
 
 
 def test_a_reason_names_what_the_request_asked_for() -> None:
     params = SamplingParams(allowed_token_ids=[3], repetition_penalty=0.5)
-    bare = Sample(params, seed=0, index=0)
-    full = Sample(params, seed=0, index=0, suppressed=(3,), bad_words=((3,),))
+    bare = SampleRow(Sample(params, seed=0, index=0), 0, ())
+    sample = Sample(params, seed=0, index=0, suppressed=(3,), bad_words=((3,),))
+    full = SampleRow(sample, 0, ())
     assert why_no_token(-math.inf, bare) == (
         "no token can be sampled: allowed_token_ids leaves none"
     )

@@ -195,10 +195,12 @@ def test_constraints_that_leave_nothing_are_an_error_of_their_row(
 
 
 def test_an_overflow_is_an_error_that_names_the_penalty() -> None:
-    row = row_of(repetition_penalty=1e-39, output_ids=(0,))
-    found = sampled(LOGITS[None], [row])
-    assert "(with repetition_penalty 1e-39) hold NaN or infinity" in found.errors[0]
-    assert (found.token_ids, found.errors) == plainly(LOGITS[None], [row])
+    row = row_of(repetition_penalty=0.01, output_ids=(0,))
+    logits = LOGITS[None].copy()
+    logits[0, 0] = 3e37
+    found = sampled(logits, [row])
+    assert "(with repetition_penalty 0.01) hold NaN or infinity" in found.errors[0]
+    assert (found.token_ids, found.errors) == plainly(logits, [row])
 
 
 @pytest.mark.parametrize("token", [-1, 6])

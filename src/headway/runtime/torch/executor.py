@@ -13,6 +13,7 @@ from torch import Tensor
 from headway.core.plan import StepPlan, StepResult, TokenLogprobs
 from headway.models.spec import DecoderSpec
 from headway.runtime.checks import check_plan
+from headway.runtime.constraints import ConstraintThread
 from headway.runtime.inputs import SampleRow, TokensByRequest, fill_in, output_rows, sample_rows
 from headway.runtime.results import SampledRows, sampled_tokens, step_result
 from headway.runtime.sampler import likeliest, prompt_logprobs, sample
@@ -30,6 +31,7 @@ class TorchExecutor:
     def __init__(self, spec: DecoderSpec, backend: Backend) -> None:
         self._spec = spec
         self.backend = backend
+        self._constraints = ConstraintThread(spec.vocab_size)
         self._in_flight: TokensByRequest = {}
 
     @torch.inference_mode()
@@ -48,9 +50,9 @@ class TorchExecutor:
         self._check(plan)
         known, errors = fill_in(plan, self._in_flight)
         wanted = output_rows(plan)
+        rows = self._constraints.submit(sample_rows(plan, known))
         hidden = self.backend.hidden(plan, known, wanted)
-        rows = sample_rows(plan, known)
-        sampled = self._sample(hidden[: wanted.num_samples], rows)
+        sampled = self._sample(hidden[: wanted.num_samples], rows())
         prompts = self._prompt_logprobs(plan, hidden[wanted.num_samples :])
         result = step_result(plan, sampled, errors, prompts)
         self._in_flight = sampled_tokens(plan, result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -10,45 +10,48 @@ import msgspec
 from headway.core.params import SamplingParams
 from headway.errors import InvalidRequest
 from headway.server.api.body import decode
+from headway.server.api.chat_message import Message
 from headway.server.api.chat_reply import ChatReply
+from headway.server.api.conversation import Conversation, Tool, ToolChoice, prepare
 from headway.server.api.openai import GenerationRequest, ReplyHead, job_of
-from headway.server.errors import OPENAI_ERRORS, bad_request
+from headway.server.errors import OPENAI_ERRORS
 from headway.server.generation import Job, ServedModel
+from headway.server.renaming import renaming
 
-__all__ = ["ChatCompletions", "ChatRequest", "Message"]
+__all__ = ["ChatCompletions", "ChatRequest"]
 
-
-class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    """A part of a message; text is the only kind."""
-
-    type: Literal["text"]
-    text: str
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
-class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One turn. Fields that an answer carries as null may come back as null."""
+class FunctionDefinition(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a tool is called, and how."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
-    name: str | None = None
-    annotations: list[None] | None = None
-    audio: None = None
-    function_call: None = None
-    reasoning: None = None
-    reasoning_content: None = None
-    refusal: None = None
-    tool_calls: list[None] | None = None
-
-    def for_template(self) -> dict[str, object]:
-        """What the chat template gets of it."""
-        message = {"role": self.role, "content": msgspec.to_builtins(self.content)}
-        return message if self.name is None else message | {"name": self.name}
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """A JSON schema; None: it has no arguments."""
+    strict: bool | None = None
+    """Arguments follow the schema in any case."""
 
 
-class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True):
-    """Plain text is the only format."""
+class FunctionTool(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The only kind of tool: the client runs it."""
 
-    type: Literal["text"]
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class FunctionName(msgspec.Struct, forbid_unknown_fields=True):
+    """Of one of the tools."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The tool that must be called."""
+
+    type: Literal["function"]
+    function: FunctionName
 
 
 class ChatRequest(GenerationRequest, kw_only=True):
@@ -56,24 +59,27 @@ class ChatRequest(GenerationRequest, kw_only=True):
 
     messages: list[Message]
     max_completion_tokens: int | None = None
-    response_format: ResponseFormat | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    """To the chat template."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Further variables of the chat template."""
+    add_generation_prompt: bool | None = None
+    """Open the assistant's answer; None: unless the final message is continued."""
+    continue_final_message: bool | None = None
+    """The answer goes on where the last message, the assistant's, ends."""
     logprobs: bool | None = None
     top_logprobs: int | None = None
 
     audio: Any = None
     chat_template: Any = None
-    chat_template_kwargs: Any = None
-    add_generation_prompt: Any = None
-    continue_final_message: Any = None
     echo: Any = None
     function_call: Any = None
     functions: Any = None
     modalities: Any = None
-    parallel_tool_calls: Any = None
     prediction: Any = None
-    reasoning_effort: Any = None
-    tool_choice: Any = None
-    tools: Any = None
     web_search_options: Any = None
 
     neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {
@@ -81,18 +87,11 @@ class ChatRequest(GenerationRequest, kw_only=True):
         "add_special_tokens": (False,),
         "audio": (),
         "chat_template": (),
-        "chat_template_kwargs": ({},),
-        "add_generation_prompt": (True,),
-        "continue_final_message": (False,),
         "echo": (False,),
         "function_call": ("none",),
         "functions": ([],),
         "modalities": (["text"],),
-        "parallel_tool_calls": (True, False),
         "prediction": (),
-        "reasoning_effort": (),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
         "web_search_options": (),
     }
 
@@ -109,28 +108,68 @@ class ChatRequest(GenerationRequest, kw_only=True):
                 f"is {self.max_completion_tokens}, max_tokens {self.max_tokens}; give one of them",
             )
 
+    def conversation(self) -> Conversation:
+        """Raises `InvalidRequest` for a message that its role cannot have."""
+        continued = bool(self.continue_final_message)
+        opens = self.add_generation_prompt
+        return Conversation(
+            messages=[
+                message.for_template(f"messages[{index}]")
+                for index, message in enumerate(self.messages)
+            ],
+            tools=[_tool(tool.function) for tool in self.tools or ()],
+            tool_choice=_choice(self.tool_choice),
+            parallel_tool_calls=self.parallel_tool_calls is not False,
+            reasoning_effort=self.reasoning_effort,
+            template_kwargs=self.chat_template_kwargs or {},
+            add_generation_prompt=not continued if opens is None else opens,
+            continue_final_message=continued,
+        )
+
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
         """As many tokens as the context leaves, unless a limit is given."""
-        limit = self.max_completion_tokens
         given = {**defaults, "max_tokens": None, **self._sampling()}
-        try:
-            return SamplingParams(**given if limit is None else {**given, "max_tokens": limit})
-        except InvalidRequest as error:
-            raise self._renamed(error) from None
+        if self.max_completion_tokens is not None:
+            given["max_tokens"] = self.max_completion_tokens
+        return SamplingParams(**given)
 
     def _sampling(self) -> dict[str, Any]:
         sampling = super()._sampling()
         return sampling | {"logprobs": self.top_logprobs or 0} if self.logprobs else sampling
 
-    def _renamed(self, error: InvalidRequest) -> InvalidRequest:
-        """The same with the field's name in this endpoint."""
-        message = str(error).removeprefix(f"{error.field}: ")
-        match error.field:
-            case "max_tokens" if self.max_completion_tokens is not None:
-                return InvalidRequest("max_completion_tokens", message)
-            case "logprobs":
-                return InvalidRequest("top_logprobs", message)
-        return error
+    def names(self) -> dict[str, str]:
+        """What the engine calls a field → what it is called here."""
+        limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+        tools = {
+            f"tools[{index}].{field}": f"tools[{index}].function.{field}"
+            for index in range(len(self.tools or ()))
+            for field in ("name", "parameters")
+        }
+        return {
+            "max_tokens": limit,
+            "logprobs": "top_logprobs",
+            "prompt": "messages",
+            **tools,
+        }
+
+
+def _tool(function: FunctionDefinition) -> Tool:
+    return Tool(
+        name=function.name,
+        description=function.description,
+        parameters=function.parameters,
+        strict=function.strict,
+    )
+
+
+def _choice(given: Literal["none", "auto", "required"] | NamedTool | None) -> ToolChoice:
+    match given:
+        case None:
+            return ToolChoice()
+        case NamedTool():
+            return ToolChoice("required", given.function.name)
+        case mode:
+            return ToolChoice(mode)
 
 
 class ChatCompletions:
@@ -143,19 +182,12 @@ class ChatCompletions:
         self._model = model
 
     def read(self, body: bytes) -> Job:
-        request = decode(body, self._decoder)
-        tokenizer, template = self._model.tokenizer, self._model.chat_template
-        if template is None:
-            raise bad_request(
-                f"messages: the model {self._model.name} has no chat template; use /v1/completions",
-                "messages",
-            )
-        messages = [message.for_template() for message in request.messages]
+        return self.job(decode(body, self._decoder))
 
-        def encode() -> list[Sequence[int]]:
-            # The template writes the special tokens itself.
-            return [tokenizer.encode(template.render(messages), add_special_tokens=False)]
-
-        params = request.sampling_params(self._model.sampling_defaults)
+    def job(self, request: ChatRequest) -> Job:
+        names = request.names()
+        with renaming(names):
+            params = request.sampling_params(self._model.sampling_defaults)
+            encode, params, parser = prepare(request.conversation(), self._model, params)
         reply = ChatReply(ReplyHead.of("chatcmpl", request, params, self._model))
-        return job_of(request, params, reply, encode, "messages")
+        return job_of(request, params, reply, encode, names, parser)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from headway.core.plan import TokenLogprobs
 from headway.errors import InvalidRequest
-from headway.server.api.body import decode
-from headway.server.api.logprobs import CompletionLogprobs, PromptLogprob
+from headway.server.api.body import Int, decode
+from headway.server.api.logprobs import CompletionLogprobs, PromptLogprob, TextOffsets
 from headway.server.api.openai import GenerationRequest, ReplyHead, Usage, job_of, usage_of
-from headway.server.errors import OPENAI_ERRORS
+from headway.server.errors import OPENAI_ERRORS, ApiError
 from headway.server.event import DONE, Event
 from headway.server.generation import Answer, Job, Piece, ServedModel
 
-__all__ = ["MAX_PROMPTS", "CompletionRequest", "Completions"]
+__all__ = ["MAX_PROMPTS", "Completion", "CompletionRequest", "Completions"]
 
 MAX_PROMPTS = 2048
 """Prompts in one request, as OpenAI."""
@@ -26,15 +27,15 @@ MAX_PROMPTS = 2048
 class CompletionRequest(GenerationRequest, kw_only=True):
     """Body of `POST /v1/completions`."""
 
-    prompt: str | list[str | int | list[int]]
-    logprobs: int | None = None
-    best_of: int | None = None
-    echo: Any = None
+    prompt: str | list[str | Int | list[Int]]
+    logprobs: Int | None = None
+    best_of: Int | None = None
+    echo: bool | None = None
+    """The prompt comes before the output, in the text and in the log-probabilities."""
     suffix: Any = None
 
     neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {
         **GenerationRequest.neutral,
-        "echo": (False,),
         "suffix": (),
     }
 
@@ -42,10 +43,21 @@ class CompletionRequest(GenerationRequest, kw_only=True):
         super().check()
         if self.best_of not in (None, self.n or 1):
             raise InvalidRequest("best_of", f"{self.best_of} is not n ({self.n or 1})")
+        if not self.echo or self.logprobs is None:
+            return
+        if self.prompt_logprobs not in (None, self.logprobs):
+            raise InvalidRequest(
+                "prompt_logprobs", f"echo shows {self.logprobs} already (logprobs); leave it out"
+            )
+        if self.stream and (self.n or 1) > 1:
+            raise InvalidRequest("echo", "with logprobs in a stream, n must be 1")
 
     def _sampling(self) -> dict[str, Any]:
         sampling = super()._sampling()
-        return sampling if self.logprobs is None else sampling | {"logprobs": self.logprobs}
+        if self.logprobs is None:
+            return sampling
+        prompt = {"prompt_logprobs": self.logprobs} if self.echo else {}
+        return {**sampling, "logprobs": self.logprobs, **prompt}
 
     def prompts(self) -> list[str | list[int]]:
         """The prompts in order, each a text or its tokens.
@@ -79,6 +91,8 @@ class CompletionChoice(Struct, kw_only=True):
     finish_reason: str | None
     stop_reason: int | str | None
     prompt_logprobs: list[dict[int, PromptLogprob] | None] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class Completion(Struct, kw_only=True):
@@ -90,11 +104,15 @@ class Completion(Struct, kw_only=True):
     usage: Usage | UnsetType | None = UNSET
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CompletionReply:
     """The chunks of a stream are small completions."""
 
     head: ReplyHead
+    request: CompletionRequest
+    prompts: Sequence[str | list[int]]
+    _offsets: dict[int, TextOffsets] = field(default_factory=dict, init=False)
+    """By choice, once it has begun."""
 
     @property
     def id(self) -> str:
@@ -103,33 +121,81 @@ class CompletionReply:
     def begin(self, answers: Sequence[Answer]) -> list[Event]:  # noqa: ARG002
         return []
 
-    def add(self, index: int, piece: Piece, answer: Answer) -> list[Event]:  # noqa: ARG002
+    def add(self, index: int, piece: Piece, answer: Answer) -> list[Event]:
+        opens = index not in self._offsets
+        if opens and self._awaits_prompt(answer):
+            return []
         choice = CompletionChoice(
             index=index,
             text=piece.text,
-            logprobs=self.head.completion_logprobs(piece.logprobs, piece.text_offset),
+            logprobs=self._logprobs(index, piece.logprobs),
             finish_reason=piece.finish_reason,
             stop_reason=piece.stop_reason,
+            token_ids=self.head.shown_ids(piece.token_ids),
         )
-        return [self._event([choice], self.head.no_usage)]
+        if opens:
+            self._put_prompt(choice, answer)
+        return [self._event([choice], self.head.chunk_usage(answer))]
 
     def end(self, answers: Sequence[Answer]) -> list[Event]:
         usage = [self._event([], usage_of(answers))] if self.head.include_usage else []
         return [*usage, DONE]
 
+    def fail(self, error: ApiError) -> list[Event]:
+        return [Event(OPENAI_ERRORS.body(error))]
+
     def whole(self, answers: Sequence[Answer]) -> bytes:
-        choices = [
-            CompletionChoice(
+        choices = []
+        for index, answer in enumerate(answers):
+            choice = CompletionChoice(
                 index=index,
                 text=answer.text,
-                logprobs=self.head.completion_logprobs(answer.logprobs),
+                logprobs=self._logprobs(index, answer.logprobs),
                 finish_reason=answer.finish_reason,
                 stop_reason=answer.stop_reason,
                 prompt_logprobs=self.head.shown_prompt([answer]),
+                token_ids=self.head.shown_ids(answer.token_ids),
             )
-            for index, answer in enumerate(answers)
-        ]
+            self._put_prompt(choice, answer)
+            choices.append(choice)
         return msgspec.json.encode(self._completion(choices, usage_of(answers)))
+
+    def _logprobs(self, index: int, rows: Sequence[TokenLogprobs]) -> CompletionLogprobs | None:
+        """Of the output's next tokens."""
+        if index not in self._offsets:
+            self._offsets[index] = TextOffsets(
+                self.head.tokenizer,
+                len(self._echoed(index)),
+                skip_special_tokens=self.request.skip_special_tokens is not False,
+            )
+        if not self.head.logprobs:
+            return None
+        return CompletionLogprobs.of(rows, self._offsets[index], self.head.tokenizer)
+
+    def _awaits_prompt(self, answer: Answer) -> bool:
+        """The prompt is echoed with its log-probabilities, and they are not all there."""
+        wanted = bool(self.request.echo) and self.head.logprobs
+        return wanted and len(answer.prompt_logprobs) < len(answer.prompt_token_ids) - 1
+
+    def _put_prompt(self, choice: CompletionChoice, answer: Answer) -> None:
+        """What a choice, or a stream's first chunk of it, says of its prompt."""
+        choice.prompt_token_ids = self.head.shown_ids(answer.prompt_token_ids)
+        text = self._echoed(choice.index)
+        choice.text = text + choice.text
+        if self.request.echo and choice.logprobs is not None:
+            prompt = CompletionLogprobs.of_prompt(
+                answer.prompt_token_ids, answer.prompt_logprobs, text, self.head.tokenizer
+            )
+            choice.logprobs = prompt.then(choice.logprobs)
+
+    def _echoed(self, index: int) -> str:
+        """The prompt of a choice as it was given; of tokens, their text, marks and all."""
+        if not self.request.echo:
+            return ""
+        prompt = self.prompts[index // (self.request.n or 1)]
+        if isinstance(prompt, str):
+            return prompt
+        return self.head.tokenizer.decode(prompt, skip_special_tokens=False)
 
     def _event(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Event:
         return Event(msgspec.json.encode(self._completion(choices, usage)))
@@ -156,11 +222,18 @@ class Completions:
         request = decode(body, self._decoder)
         prompts = request.prompts()
         params = request.sampling_params(self._model.sampling_defaults)
-        reply = CompletionReply(ReplyHead.of("cmpl", request, params, self._model))
-        return job_of(request, params, reply, lambda: self._encode(prompts), "prompt")
+        head = ReplyHead.of("cmpl", request, params, self._model)
+        reply = CompletionReply(head, request, prompts)
+        add_special_tokens = request.add_special_tokens is not False
 
-    def _encode(self, prompts: Sequence[str | list[int]]) -> list[Sequence[int]]:
-        return [
-            self._model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-            for prompt in prompts
-        ]
+        def encode() -> list[Sequence[int]]:
+            return [
+                self._model.tokenizer.encode(
+                    prompt, add_special_tokens=add_special_tokens, at_most=self._model.max_model_len
+                )
+                if isinstance(prompt, str)
+                else prompt
+                for prompt in prompts
+            ]
+
+        return job_of(request, params, reply, encode, {})

@@ -14,22 +14,24 @@ from msgspec import UNSET, Struct, UnsetType
 from headway.core.params import SamplingParams
 from headway.core.plan import TokenLogprobs
 from headway.errors import InvalidRequest
-from headway.server.api.body import Body
+from headway.server.api.body import Int, Name
 from headway.server.api.logprobs import (
     ChatLogprobs,
-    CompletionLogprobs,
     PromptLogprob,
     chat_logprobs,
-    completion_logprobs,
     prompt_logprobs,
+)
+from headway.server.api.scheduled import ScheduledBody
+from headway.server.api.structured import (
+    ResponseFormat,
+    StructuredFields,
+    structured_outputs_of,
 )
 from headway.server.generation import Answer, Job, Reply, ServedModel
 from headway.text.parts import OutputParser, PlainText
 from headway.text.tokenizer import Tokenizer
 
 __all__ = ["GenerationRequest", "ReplyHead", "StreamOptions", "Usage", "job_of", "usage_of"]
-
-MAX_DEADLINE_MS = 24 * 3600 * 1000
 
 _SAMPLING_FIELDS = (
     "max_tokens",
@@ -50,6 +52,8 @@ _SAMPLING_FIELDS = (
     "stop",
     "stop_token_ids",
     "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
 )
 
 
@@ -58,64 +62,61 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
     include_usage: bool | None = None
     """End with a chunk that carries the usage and no choice."""
+    continuous_usage_stats: bool | None = None
+    """Every chunk carries the usage of its choice so far."""
     include_obfuscation: bool | None = None
     """Not supported; false is what happens anyway."""
 
 
-class GenerationRequest(Body, kw_only=True):
+class GenerationRequest(ScheduledBody, kw_only=True):
     """The fields that both endpoints share."""
 
-    model: str | None = None
-    max_tokens: int | None = None
-    min_tokens: int | None = None
+    model: Name | None = None
+    max_tokens: Int | None = None
+    min_tokens: Int | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
+    top_k: Int | None = None
     min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
-    allowed_token_ids: list[int] | None = None
+    logit_bias: dict[Int, float] | None = None
+    allowed_token_ids: list[Int] | None = None
     bad_words: list[str] | None = None
-    n: int | None = None
-    prompt_logprobs: int | None = None
-    seed: int | None = None
+    n: Int | None = None
+    prompt_logprobs: Int | None = None
+    seed: Int | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: list[Int] | None = None
     ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    add_special_tokens: bool | None = None
+    """BOS before the prompt, where the model wants one."""
+    return_token_ids: bool | None = None
+    """Show the tokens of prompt and output."""
+    structured_outputs: StructuredFields | None = None
+    """What the output is held to."""
+    response_format: ResponseFormat | None = None
+    """OpenAI's way to say so."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
-    user: str | None = None
+    user: Name | None = None
     """The tenant, for the policy `fair`."""
-    deadline_ms: int | None = None
-    """Milliseconds from arrival to the first token, for the policy `deadline`."""
 
     # Taken and without effect.
     metadata: Any = None
+    prompt_cache_key: Any = None
     service_tier: Any = None
     safety_identifier: Any = None
     store: Any = None
     verbosity: Any = None
 
-    # Taken only where they ask for nothing.
-    skip_special_tokens: Any = None
+    # Taken only where it asks for nothing.
     spaces_between_special_tokens: Any = None
-    include_stop_str_in_output: Any = None
-    add_special_tokens: Any = None
 
-    neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        "skip_special_tokens": (True,),
-        "spaces_between_special_tokens": (True,),
-        "include_stop_str_in_output": (False,),
-        "add_special_tokens": (True,),
-    }
-
-    @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
+    neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {"spaces_between_special_tokens": (True,)}
 
     def check(self) -> None:
         super().check()
@@ -124,10 +125,6 @@ class GenerationRequest(Body, kw_only=True):
                 raise InvalidRequest("stream_options", "needs stream to be true")
             if self.stream_options.include_obfuscation:
                 raise InvalidRequest("stream_options.include_obfuscation", "is not supported")
-        if self.deadline_ms is not None and not 0 < self.deadline_ms <= MAX_DEADLINE_MS:
-            raise InvalidRequest(
-                "deadline_ms", f"must be between 1 and {MAX_DEADLINE_MS}, not {self.deadline_ms}"
-            )
         if self.stream and self.prompt_logprobs is not None:
             raise InvalidRequest("prompt_logprobs", "come with a whole answer; stream must be off")
 
@@ -140,6 +137,8 @@ class GenerationRequest(Body, kw_only=True):
 
     def _sampling(self) -> dict[str, Any]:
         values = {field: getattr(self, field) for field in _SAMPLING_FIELDS}
+        structure = structured_outputs_of(self.structured_outputs, self.response_format)
+        values["structured_outputs"] = structure
         return {field: value for field, value in values.items() if value is not None}
 
 
@@ -162,7 +161,14 @@ def usage_of(answers: Sequence[Answer]) -> Usage:
     return Usage(prompt, output, prompt + output, PromptTokensDetails(cached))
 
 
-@dataclass(frozen=True, slots=True)
+def usage_of_choice(answer: Answer) -> Usage:
+    """Its prompt and its own output, so far."""
+    prompt, output = len(answer.prompt_token_ids), len(answer.token_ids)
+    details = PromptTokensDetails(answer.num_cached_tokens)
+    return Usage(prompt, output, prompt + output, details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyHead:
     """What all objects of one answer share, and what of it the client wants to see."""
 
@@ -172,33 +178,39 @@ class ReplyHead:
     tokenizer: Tokenizer
     logprobs: bool
     prompt_logprobs: bool
+    token_ids: bool
     include_usage: bool
     """A stream ends with a chunk that carries the usage."""
+    continuous_usage: bool
 
     @classmethod
     def of(
         cls, prefix: str, request: GenerationRequest, params: SamplingParams, model: ServedModel
     ) -> ReplyHead:
+        options = request.stream_options or StreamOptions()
         return cls(
-            f"{prefix}-{uuid.uuid4().hex}",
-            int(time.time()),
-            model.name,
-            model.tokenizer,
-            params.logprobs is not None,
-            params.prompt_logprobs is not None,
-            request.include_usage,
+            id=f"{prefix}-{uuid.uuid4().hex}",
+            created=int(time.time()),
+            model=model.name,
+            tokenizer=model.tokenizer,
+            logprobs=params.logprobs is not None,
+            prompt_logprobs=request.prompt_logprobs is not None,
+            token_ids=bool(request.return_token_ids),
+            include_usage=bool(options.include_usage),
+            continuous_usage=bool(options.continuous_usage_stats),
         )
 
     @property
     def no_usage(self) -> UnsetType | None:
-        """What stands for the usage in all chunks but the last: nothing, or null."""
+        """What stands for the usage in a chunk without it: nothing, or null."""
         return None if self.include_usage else UNSET
 
-    def completion_logprobs(
-        self, rows: Sequence[TokenLogprobs], offset: int = 0
-    ) -> CompletionLogprobs | None:
-        """`offset`: characters of the text that was given out before."""
-        return completion_logprobs(rows, self.tokenizer, offset) if self.logprobs else None
+    def chunk_usage(self, answer: Answer) -> Usage | UnsetType | None:
+        """Of one choice, in each of its chunks."""
+        return usage_of_choice(answer) if self.continuous_usage else self.no_usage
+
+    def shown_ids(self, token_ids: Sequence[int]) -> list[int] | UnsetType:
+        return list(token_ids) if self.token_ids else UNSET
 
     def chat_logprobs(self, rows: Sequence[TokenLogprobs]) -> ChatLogprobs | None:
         return chat_logprobs(rows, self.tokenizer) if self.logprobs else None
@@ -217,7 +229,7 @@ def job_of(
     params: SamplingParams,
     reply: Reply,
     encode: Callable[[], Sequence[Sequence[int]]],
-    prompt_field: str,
+    names: Mapping[str, str],
     parser: Callable[[], OutputParser] = PlainText,
 ) -> Job:
     return Job(
@@ -225,11 +237,9 @@ def job_of(
         stream=bool(request.stream),
         params=params,
         encode=encode,
-        prompt_field=prompt_field,
+        names=names,
         reply=reply,
         parser=parser,
-        priority=request.priority or 0,
-        cache_salt=request.cache_salt,
         tenant=request.user or "",
-        deadline_s=None if request.deadline_ms is None else request.deadline_ms / 1000,
+        **request.scheduling(),
     )

@@ -1,0 +1,139 @@
+"""What happens between the first signs of life and the first request, on both sides at once.
+
+    engine's process   imports PyTorch ─────────────▶ loads the weights ─▶ Ready ─┐
+    this process       fetches and opens the model ─┘ tokenizer, template ────────┴▶ application
+
+PyTorch is not imported here, and no weights are read: the tokenizer, the chat template and the
+defaults of sampling are all that the server needs of a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.types import ASGIApp
+
+from headway.config import EngineArgs, resolve_speculation
+from headway.engine.collector import calm_collector
+from headway.errors import InvalidConfig, ModelError
+from headway.models.sources import Progress, model_name, resolve_model
+from headway.models.weights import open_model
+from headway.server.app import create_app
+from headway.server.generation import ServedModel
+from headway.server.process.messages import Ready
+from headway.server.process.remote import EngineObservers, RemoteEngine
+from headway.server.settings import ServerSettings
+from headway.server.watch.telemetry import Telemetry
+from headway.text.chat_template import ChatTemplate, PromptTemplate, UnusableTemplate
+from headway.text.tokenizer import Tokenizer
+
+__all__ = ["load_application"]
+
+T = TypeVar("T")
+
+
+async def load_application(
+    engine: RemoteEngine,
+    args: EngineArgs,
+    settings: ServerSettings,
+    telemetry: Telemetry,
+    *,
+    say: Progress,
+    created: int,
+) -> tuple[ASGIApp, ServedModel]:
+    """Opens the model here, has the engine load it there, and composes the API over both.
+
+    `say` gets lines for a person; `created` is the Unix time that `/v1/models` gives.
+
+    Raises InvalidConfig, ModelError or EngineDead.
+    """
+    opened = await _in_thread(lambda: _open(args, settings, say))
+    telemetry.model_opened(opened.names[0], by_tenant=args.scheduling_policy == "fair")
+    observers = EngineObservers(
+        started=lambda ready: telemetry.engine_started(ready.cache),
+        stats=telemetry.observe,
+        progress=say,
+    )
+    # By its path: the engine's process must not fetch it too.
+    args = replace(args, model=str(opened.path), revision=None)
+    ready = await engine.start(args, observers)
+    say(ready.banner)
+    model = opened.served(ready, created)
+    calm_collector()
+    return create_app(engine, model, metrics=telemetry.render), model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """A `ServedModel` but for what its engine decides."""
+
+    path: Path
+    names: tuple[str, ...]
+    tokenizer: Tokenizer
+    chat_template: PromptTemplate | None
+    sampling_defaults: Mapping[str, Any]
+
+    def served(self, ready: Ready, created: int) -> ServedModel:
+        return ServedModel(
+            names=self.names,
+            created=created,
+            tokenizer=self.tokenizer,
+            chat_template=self.chat_template,
+            sampling_defaults=self.sampling_defaults,
+            max_model_len=ready.max_model_len,
+            exactness=ready.exactness,
+        )
+
+
+def _open(args: EngineArgs, settings: ServerSettings, say: Progress) -> _Opened:
+    resolve_speculation(args)  # before anything is fetched in vain
+    cache_dir = None if args.cache_dir is None else Path(args.cache_dir).expanduser()
+    path = resolve_model(args.model, cache_dir=cache_dir, progress=say, revision=args.revision)
+    model = open_model(path)
+    tokenizer = model.tokenizer()
+    return _Opened(
+        path=path,
+        names=settings.served_model_name or (model_name(path),),
+        tokenizer=tokenizer,
+        chat_template=_template(model.chat_template, settings, tokenizer),
+        sampling_defaults=model.sampling_defaults if args.generation_config == "auto" else {},
+    )
+
+
+def _template(
+    own: str | None, settings: ServerSettings, tokenizer: Tokenizer
+) -> PromptTemplate | None:
+    """The operator's, which must be usable, or else the model's, of which the engine's process
+    tells when it is not."""
+    given = settings.chat_template_text()
+    source = own if given is None else given
+    if source is None:
+        return None
+    try:
+        return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+    except ModelError as error:
+        if given is not None:
+            raise InvalidConfig("chat_template", str(error)) from None
+        return UnusableTemplate(str(error))
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """What `work` returns or raises. Neither whoever is cancelled while it waits, nor the end of
+    the process, waits for the thread: it may be fetching a model."""
+    done = Future[T]()
+    done.set_running_or_notify_cancel()  # it goes on to its end, also where nobody waits any more
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="headway-open-model", daemon=True).start()
+    return await asyncio.wrap_future(done)

@@ -1,0 +1,79 @@
+"""Whatever is sent, the server answers, properly, and goes on.
+
+`HEADWAY_FUZZ=20000` sends as many bodies to each path (and to each that Schemathesis knows, see
+`test_openapi.py`), and not the same ones every time; without it a few are sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from server.anything import AnythingEngine
+from server.bodies import STRUCTS, bodies
+from server.serving import TIMEOUT_S, serving
+
+MAX_EXAMPLES = int(os.environ.get("HEADWAY_FUZZ", "60"))
+
+
+@pytest.fixture(scope="module")
+def engine() -> AnythingEngine:
+    return AnythingEngine()
+
+
+@pytest.fixture(scope="module")
+def client(engine: AnythingEngine) -> Iterator[httpx.Client]:
+    with (
+        serving(engine.engine, engine.model) as url,
+        httpx.Client(base_url=url, timeout=TIMEOUT_S) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("path", STRUCTS)
+def test_every_body_is_answered(client: httpx.Client, engine: AnythingEngine, path: str) -> None:
+    statuses = set()
+
+    @settings(
+        max_examples=MAX_EXAMPLES,
+        deadline=None,
+        derandomize="HEADWAY_FUZZ" not in os.environ,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(bodies(path))
+    def check(body: bytes) -> None:
+        response = client.post(path, content=body)
+        statuses.add(response.status_code)
+        check_answer(response)
+        assert engine.kv.num_used == 0
+
+    check()
+    assert client.get("/health").status_code == 200
+    assert statuses >= {200, 400}
+
+
+def check_answer(response: httpx.Response) -> None:
+    """It is one of the few that there may be, and whole."""
+    if response.headers["content-type"].startswith("text/event-stream"):
+        assert response.status_code == 200
+        last = [event for event in response.text.split("\n\n") if event][-1]
+        assert "error" in last or last == "data: [DONE]" or last.startswith("event: "), last
+        return
+    answer = json.loads(response.content)
+    if response.status_code == 200:
+        return
+    message = answer["error"]["message"]
+    assert 0 < len(message) < 1000
+    match response.status_code:
+        case 503 | 529:  # it asked to wait no longer than a moment
+            assert "waited too long" in message
+        case 500:  # it had to be tried to be known
+            assert "no token can be sampled" in message
+        case status:
+            assert status in (400, 404, 413)

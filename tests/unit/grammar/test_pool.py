@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from headway.core.structured import Grammar, StructuredOutputs
+from headway.errors import InvalidRequest, QueueFull
+from headway.grammar.pool import GrammarPool
+
+LONG_S = 60.0
+"""Nobody waits for so long."""
+
+
+class Compiler:
+    """Compiles what `open` holds, by its regex; what is not there waits."""
+
+    def __init__(self, *names: str) -> None:
+        self.began: list[str] = []
+        self.gates = {name: threading.Event() for name in names}
+
+    def __call__(self, asked: StructuredOutputs) -> Any:
+        name = asked.regex
+        assert name is not None
+        self.began.append(name)
+        if name in self.gates:
+            assert self.gates[name].wait(LONG_S)
+        if name.startswith("wrong"):
+            raise asked.wrong("is wrong")
+        return f"grammar of {name}"
+
+
+def regex(name: str) -> StructuredOutputs:
+    return StructuredOutputs(regex=name)
+
+
+def of(future: Future[Grammar]) -> Any:
+    return future.result(LONG_S)
+
+
+def test_what_is_asked_for_twice_is_compiled_once_also_while_it_is() -> None:
+    compiler = Compiler("a")
+    pool = GrammarPool(compiler, deadline_s=LONG_S)
+    first, second = pool.compile(regex("a")), pool.compile(regex("a"))
+    compiler.gates["a"].set()
+    assert of(first) == of(second) == of(pool.compile(regex("a"))) == "grammar of a"
+    assert compiler.began == ["a"]
+
+
+def test_the_last_ones_are_kept() -> None:
+    compiler = Compiler()
+    pool = GrammarPool(compiler, deadline_s=LONG_S)
+    for index in range(33):
+        of(pool.compile(regex(f"{index}")))
+        of(pool.compile(regex("0")))
+    assert compiler.began == [f"{index}" for index in range(33)]
+    of(pool.compile(regex("32")))
+    of(pool.compile(regex("1")))
+    assert compiler.began[-1] == "1"
+    assert len(compiler.began) == 34
+
+
+def test_what_is_wrong_is_said_and_not_kept() -> None:
+    compiler = Compiler()
+    pool = GrammarPool(compiler, deadline_s=LONG_S)
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match=r"structured_outputs\.regex: is wrong"):
+            of(pool.compile(regex("wrong")))
+    assert compiler.began == ["wrong", "wrong"]
+
+
+def test_what_takes_too_long_is_refused_and_what_only_waited_is_told_to_come_again() -> None:
+    compiler = Compiler("a", "b")
+    pool = GrammarPool(compiler, deadline_s=0.05)
+    slow, also_slow, waits = (pool.compile(regex(name)) for name in "abc")
+    with pytest.raises(InvalidRequest, match=r"regex: takes longer than 0\.05 s to compile"):
+        of(slow)
+    with pytest.raises(InvalidRequest, match=r"takes longer"):
+        of(also_slow)
+    with pytest.raises(QueueFull, match="too many grammars") as raised:
+        of(waits)
+    assert raised.value.retry_after_s == 0.05
+    for gate in compiler.gates.values():
+        gate.set()
+    pool = GrammarPool(compiler, deadline_s=LONG_S)
+    assert of(pool.compile(regex("a"))) == "grammar of a"
+
+
+def test_only_so_many_wait() -> None:
+    compiler = Compiler("a", "b")
+    pool = GrammarPool(compiler, deadline_s=LONG_S)
+    waiting = [pool.compile(regex(name)) for name in ("a", "b", *map(str, range(64)))]
+    with pytest.raises(QueueFull):
+        of(pool.compile(regex("one more")))
+    for gate in compiler.gates.values():
+        gate.set()
+    assert of(waiting[-1]) == "grammar of 63"
+    assert of(pool.compile(regex("one more"))) == "grammar of one more"
+
+
+def test_who_shares_a_future_cannot_cancel_it_for_others() -> None:
+    compiler = Compiler("a")
+    pool = GrammarPool(compiler, deadline_s=LONG_S)
+    whole = pool.compile_all({regex("a"), regex("b")})
+    assert whole.cancel()
+    alone = pool.compile(regex("a"))
+    assert not alone.cancel()
+    compiler.gates["a"].set()
+    assert of(alone) == "grammar of a"
+
+
+def test_all_come_together_or_the_error_of_one() -> None:
+    pool = GrammarPool(Compiler(), deadline_s=LONG_S)
+    both = [regex("a"), regex("b")]
+    assert pool.compile_all(both).result(LONG_S) == {
+        both[0]: "grammar of a",
+        both[1]: "grammar of b",
+    }
+    with pytest.raises(InvalidRequest):
+        pool.compile_all([*both, regex("wrong")]).result(LONG_S)
