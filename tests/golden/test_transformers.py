@@ -56,6 +56,8 @@ def test_greedy_tokens_are_those_of_transformers(
     asked = prompts(llm)
     assert len(asked) == 20
     assert (min(map(len, asked)), max(map(len, asked))) == (5, 600)
+    if path.is_dir():
+        asked = asked[::4]  # what differs is the file alone
     outputs = llm.generate(asked, params, use_tqdm=False)
     differing = its_oracle.check_greedy(asked, [output.outputs[0].token_ids for output in outputs])
     with capsys.disabled():

@@ -82,6 +82,8 @@ MESSAGES = [
     Row("arguments that are no object", CHAT, _call("[1]"), 400, _ARGUMENTS),
     Row("deep arguments", CHAT, _call('{"a": ' + "[" * 5000 + "]" * 5000 + "}"), 400, _ARGUMENTS),
     Row("calls and no content", CHAT, _call('{"a": 1}'), 200),
+    Row("arguments deeper than a body", CHAT, _call('{"a":' * 65 + "1" + "}" * 65), 400,
+        _ARGUMENTS),
     Row("calls without arguments", CHAT, _call(""), 200),
 ]  # fmt: skip
 
@@ -126,6 +128,7 @@ TEMPLATES = [
     Row("variables of any name", CHAT, {"chat_template_kwargs": dict.fromkeys(
         ("self", "at_most", "template", "tokenizer", "loop", "range", "", "a b"), 1)}, 200),
     Row("an unknown effort", CHAT, {"reasoning_effort": "some"}, 400, "reasoning_effort"),
+    Row("the most effort", CHAT, {"reasoning_effort": "max"}, 200),
     Row("an effort", CHAT, {"reasoning_effort": "low"}, 200),
     Row("without an opening", CHAT, {"add_generation_prompt": False}, 200),
     Row("continued", CHAT, _FINAL, 200),

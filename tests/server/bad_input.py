@@ -127,6 +127,7 @@ ACCEPTED = [
         "metadata": (None, {}, {"a": "b"}),
         "user": ("", "me"),
         "prompt_cache_key": ("x",),
+        "prompt_cache_retention": ("24h",),
         "temperature": (0, 0.0, 1e-45, 1e-300, 1e-38, 100, 1, None),
         "top_p": (1, 1e-300, 5e-324, 0.1, None),
         "min_p": (0, 1, 1e-45, None),
@@ -201,6 +202,10 @@ CONTRADICTIONS = [
     Row("options of no stream", COMPLETIONS, {"stream_options": {}}, 400, "stream_options"),
     Row("two limits", CHAT, {"max_tokens": 3, "max_completion_tokens": 4}, 400,
         "max_completion_tokens"),
+    Row("a limit of more than 64 bits", CHAT, {"max_completion_tokens": HUGE}, 400,
+        "max_completion_tokens"),
+    Row("top_logprobs of more than 64 bits", CHAT, {"logprobs": True, "top_logprobs": HUGE}, 400,
+        "top_logprobs"),
     Row("top_logprobs alone", CHAT, {"top_logprobs": 2}, 400, "top_logprobs"),
     Row("prompts times n", COMPLETIONS, {"prompt": ["a"] * 20, "n": 103}, 400, "n"),
 ]  # fmt: skip

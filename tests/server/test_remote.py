@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 import pytest
 
+from headway.clock import MonotonicClock
 from headway.config import EngineArgs
 from headway.core.params import SamplingParams
 from headway.engine.async_engine import AsyncEngine
@@ -21,7 +23,8 @@ from headway.errors import (
 )
 from headway.server.generation import ServedEngine, Stream
 from headway.server.process.launch import EngineProcess
-from headway.server.process.messages import Ready
+from headway.server.process.link import EngineLink
+from headway.server.process.messages import CheckRoom, Done, Ended, Ready, Stepped, pack
 from headway.server.process.remote import EngineObservers, RemoteEngine
 from headway.server.watch.stats import StepStats
 from server.tiny_child import FACTORY, HANG
@@ -203,5 +206,49 @@ def test_stopping_before_the_start_ends_the_process() -> None:
         engine = RemoteEngine(EngineProcess(FACTORY), step_timeout_s=1.0)
         await engine.stop()
         assert engine.pid is None
+
+    asyncio.run(check())
+
+
+def test_an_engine_that_is_stopped_while_it_loads_is_not_waited_for() -> None:
+    async def check() -> None:
+        engine = RemoteEngine(EngineProcess(FACTORY), step_timeout_s=1.0)
+        loads = asyncio.Event()
+        observers = EngineObservers(progress=lambda _line: loads.set())
+        starting = asyncio.create_task(engine.start(EngineArgs(model="never"), observers))
+        await loads.wait()
+        starting.cancel()
+        assert not engine.is_alive
+        async with asyncio.timeout(1.0):  # of the 2 s for one that has something to end
+            await engine.stop()
+
+    asyncio.run(check())
+
+
+class NoProcess:
+    def kill(self) -> None:
+        pass
+
+
+def test_what_an_engine_says_after_its_end_is_not_heeded() -> None:
+    async def check() -> None:
+        link = EngineLink(
+            NoProcess(),  # type: ignore[arg-type]
+            stepped=lambda _message: pytest.fail("it was lost"),
+            progress=lambda _line: None,
+            clock=MonotonicClock(),
+            step_timeout_s=1.0,
+        )
+        ours, theirs = socket.socketpair()
+        with theirs:
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: link, sock=ours
+            )
+            asked = link.ask(lambda ticket: CheckRoom(ticket, 1))
+            late = (Ended("it fell over"), Done(0), Stepped([], []))
+            link.data_received(b"".join(map(pack, late)))
+            transport.abort()
+        assert isinstance(asked.exception(), EngineDead)
+        assert await link.lost == "it fell over"
 
     asyncio.run(check())

@@ -122,6 +122,7 @@ def test_https_is_served_under_a_root_path(tmp_path: Path, engine: FakeEngine) -
         with httpx.Client(verify=trusted, base_url=base, timeout=TIMEOUT_S) as client:
             assert client.get("/health").status_code == 200
             assert client.post("/v1/completions", json={"prompt": "hello"}).status_code == 200
+            assert client.get("/v1/messages").json()["type"] == "error", "Anthropic's shape"
     key.write_text("no key")
     with pytest.raises(InvalidConfig, match=f"ssl_certfile: {certificate} with {key}"):
         listening(settings).__enter__()

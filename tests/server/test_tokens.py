@@ -89,3 +89,11 @@ def test_what_is_wrong_is_named(
 ) -> None:
     response = client.post(path, json=body)
     assert (response.status_code, response.json()["error"]["param"]) == (status, param)
+
+
+def test_what_is_wrong_with_a_conversation_is_named_as_the_body_calls_it(
+    client: httpx.Client,
+) -> None:
+    body = {"messages": MESSAGES, "max_completion_tokens": -1}
+    answer = client.post("/tokenize", json=body)
+    assert answer.json()["error"]["param"] == "max_completion_tokens"

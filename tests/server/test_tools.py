@@ -325,6 +325,16 @@ def test_a_schema_that_the_engine_refuses_is_named_as_the_body_calls_it(
     assert answer.json()["error"]["param"] == "tools[1].function.parameters"
 
 
+def test_the_one_tool_that_must_be_called_keeps_its_place_in_the_body(
+    client: httpx.Client, engine: FakeEngine
+) -> None:
+    post(client, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "clock"}})
+    structure = engine.added.get_nowait().params.structured_outputs
+    assert structure is not None
+    assert structure.calls is not None
+    assert [tool.path for tool in structure.calls.tools] == ["tools[1].parameters"]
+
+
 def named(name: str, **function: object) -> list[dict[str, Any]]:
     return [{"type": "function", "function": {"name": name, **function}}]
 

@@ -32,11 +32,6 @@ from soak.served import Served, serving
 
 __all__ = ["Figures", "Overload", "Seen", "main", "percentile"]
 
-RUNNING, QUEUED = 16, 16
-OPTIONS = (
-    *("--max-num-seqs", str(RUNNING), "--max-num-queued-reqs", str(QUEUED)),
-    *("--num-kv-blocks", "512"),
-)
 _TIMES_CAPACITY = 3.0
 _ASK_AGAIN_S = 0.1
 _PROMPT_TOKENS, _OUTPUT_TOKENS = 64, 32
@@ -116,24 +111,31 @@ class Figures:
 class Overload:
     """Loads one server, first as far as it goes, then further."""
 
-    def __init__(self, served: Served, rng: Random) -> None:
+    def __init__(self, served: Served, places: int, rng: Random) -> None:
+        """`places`: requests that it runs and queues at once."""
         self._served = served
+        self._places = places
         self._rng = rng
         self._client = HttpClient(served.url, headers={})
         self._loop = asyncio.get_running_loop()
 
     async def run(self, seconds: float) -> Figures:
-        await self._saturate(seconds / 4)  # everything is touched once
+        """Each load begins with a quarter of that which does not count, for what is touched once
+        and for queues to fill."""
+        await self._saturate(seconds / 4)
         at_capacity, capacity = await self._saturate(seconds)
-        await self._send_at(_TIMES_CAPACITY * capacity, seconds / 4)
-        before = self._memory()
-        beyond = await self._send_at(_TIMES_CAPACITY * capacity, seconds)
-        grown = {role: taken - before.get(role, 0) for role, taken in self._memory().items()}
+        beyond = Seen()
+        async with asyncio.TaskGroup() as tasks:
+            await self._send(tasks, _TIMES_CAPACITY * capacity, seconds / 4, Seen())
+            before = self._memory()
+            await self._send(tasks, _TIMES_CAPACITY * capacity, seconds, beyond)
+            after = self._memory()
         self._client.close()
+        grown = {role: taken - before.get(role, 0) for role, taken in after.items()}
         return Figures(capacity, at_capacity, beyond, grown)
 
     async def _saturate(self, seconds: float) -> tuple[Seen, float]:
-        """What as many clients see as are run and queued, and how much of it goes in a second."""
+        """What as many clients see as there are places, and how much of it goes in a second."""
         seen = Seen()
         started = self._loop.time()
 
@@ -144,19 +146,19 @@ class Overload:
                 if len(seen.rejected_s) > num_rejected:  # at the start all come at once
                     await asyncio.sleep(_ASK_AGAIN_S)
 
-        await asyncio.gather(*(user() for _ in range(RUNNING + QUEUED)))
+        await asyncio.gather(*(user() for _ in range(self._places)))
         return seen, len(seen.e2el_s) / (self._loop.time() - started)
 
-    async def _send_at(self, rate: float, seconds: float) -> Seen:
-        seen = Seen()
+    async def _send(
+        self, tasks: asyncio.TaskGroup, rate: float, seconds: float, seen: Seen
+    ) -> None:
+        """Requests as they come to a rate, without waiting for their ends."""
         until = self._loop.time() + seconds
         due = self._loop.time()
-        async with asyncio.TaskGroup() as tasks:
-            while due < until:
-                await asyncio.sleep(max(0, due - self._loop.time()))
-                tasks.create_task(self._ask(seen))
-                due += self._rng.expovariate(rate)
-        return seen
+        while due < until:
+            await asyncio.sleep(max(0, due - self._loop.time()))
+            tasks.create_task(self._ask(seen))
+            due += self._rng.expovariate(rate)
 
     async def _ask(self, seen: Seen) -> None:
         body = {
@@ -200,14 +202,17 @@ def _row(values: Sequence[float]) -> str:
     return "  ".join(cells)
 
 
-async def measure(served: Served, rng: Random, seconds: float) -> Figures:
-    return await Overload(served, rng).run(seconds)
+async def measure(served: Served, args: argparse.Namespace) -> Figures:
+    places = args.running + args.queued
+    return await Overload(served, places, Random(args.seed)).run(args.seconds)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0, or 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=30, help="of each load (%(default)s)")
+    parser.add_argument("--running", type=int, default=16, help="max_num_seqs (%(default)s)")
+    parser.add_argument("--queued", type=int, default=16, help="max_num_queued_reqs (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the load (%(default)s)")
     parser.add_argument(
         "--lenience",
@@ -217,8 +222,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("options", nargs="*", help="further ones of headway serve, after --")
     args = parser.parse_args(argv)
-    with serving(*OPTIONS, *args.options) as served:
-        found = asyncio.run(measure(served, Random(args.seed), args.seconds))
+    limited = ("--max-num-seqs", str(args.running), "--max-num-queued-reqs", str(args.queued))
+    with serving(*limited, "--num-kv-blocks", "512", *args.options) as served:
+        found = asyncio.run(measure(served, args))
     print("\n".join(found.lines()))
     problems = found.problems(Limits().times(args.lenience))
     for problem in problems[:20]:

@@ -98,7 +98,7 @@ class Soak:
         self._client.close()
         self._check_growth()
 
-    async def capacity(self, seconds: float, users: int = 40) -> float:
+    async def capacity(self, seconds: float, users: int = 24) -> float:
         """Good requests per second that so many users get answered, each asking again as long as
         there is time; until the last is answered, so that it is no overestimate."""
         loop = asyncio.get_running_loop()

@@ -14,17 +14,25 @@ def run(script: str, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
+ONE_THREAD = ("--", "--num-threads", "1")
+"""Leaves the clients a core."""
+
+
 def test_a_short_soak_loses_nothing(model_path: Path) -> None:
-    done = run("server_soak.py", "--minutes", "0.15", "--round-seconds", "3", "--grown-mib", "64")
+    options = ("--num-kv-blocks", "768", "--max-num-seqs", "32", "--max-num-queued-reqs", "64")
+    done = run(
+        "server_soak.py", "--minutes", "0.1", "--round-seconds", "2", "--grown-mib", "64",
+        *ONE_THREAD, *options,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("\nround ") == 3
     assert done.stdout.endswith("nothing was lost, nothing grew\n")
-    for word in ("answered", "refused", "left"):
-        assert f" {word}" in done.stdout.splitlines()[-2]
+    assert " answered" in done.stdout.splitlines()[-2]
 
 
 def test_three_times_what_a_server_can_take_is_refused_at_once(model_path: Path) -> None:
     # How fast is for a quiet machine to say: the limits here are those of one that is not.
-    done = run("overload.py", "--seconds", "3", "--lenience", "8")
+    few = ("--seconds", "2", "--running", "4", "--queued", "4", "--lenience", "8")
+    done = run("overload.py", *few, *ONE_THREAD)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "were rejected" in done.stdout

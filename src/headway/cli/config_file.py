@@ -45,9 +45,12 @@ def _load(path: str) -> Mapping[object, object]:
         raise InvalidConfig("config", f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidConfig("config", f"{path}: is not UTF-8") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidConfig("config", f"{path}: is not YAML: {reason}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # a date with a month 13
+        # The error's own words may show what the line holds, and that may be a key.
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f", at line {mark.line + 1}, column {mark.column + 1}"
+        hint = "a text with special characters needs quotes"
+        raise InvalidConfig("config", f"{path}: is not YAML{place}; {hint}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):

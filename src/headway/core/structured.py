@@ -46,6 +46,8 @@ class ToolSignature:
     name: str
     parameters: str
     """The JSON schema of its arguments, as JSON."""
+    path: str = field(default="tools", compare=False)
+    """What the caller calls that, for errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,14 +229,16 @@ class EngineCore:
             return self._outputs.end(request_id, FinishReason.ABORT)
 
     def close(self) -> None:
-        """Ends the recording, if there is one, and the executor's thread, if it has one; to be
-        called once nothing more will be done."""
+        """Ends the recording, if there is one, and the threads of the executor and of grammars, if
+        they have any; to be called once nothing more will be done."""
         with self._lock:
             if self._recorder is not None:
                 self._recorder.close()
                 self._recorder = None
         if isinstance(self._executor, ThreadedExecutor):
             self._executor.close()
+        if self._grammars is not None:
+            self._grammars.close()
 
     def step(self) -> list[OutputDelta]:
         """Submits the plans that can be made by now, and takes the result of the oldest; what that

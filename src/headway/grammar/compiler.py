@@ -120,8 +120,8 @@ def _parts(asked: StructuredOutputs) -> Iterator[StructuredOutputs]:
     """What calls are put together from, each under its own name."""
     if asked.calls is None:
         return
-    for index, tool in enumerate(asked.calls.tools):
-        yield StructuredOutputs(json=tool.parameters, path=f"tools[{index}].parameters")
+    for tool in asked.calls.tools:
+        yield StructuredOutputs(json=tool.parameters, path=tool.path)
     if asked.calls.otherwise is not None:
         yield asked.calls.otherwise
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
-from threading import Lock, Timer
+from threading import Barrier, Lock, Timer
 
 from headway.core.structured import Grammar, StructuredOutputs
 from headway.errors import QueueFull
@@ -16,6 +17,9 @@ __all__ = ["GrammarPool"]
 _NUM_THREADS = 2
 _MOST_WAITING = 64
 _MOST_KEPT = 32
+_STACK_BYTES = 512 << 20
+"""Of address space. The compiler recurses along the references of a schema or a grammar, and a
+stack that overflows ends the process; the largest that it takes needs under half of this."""
 
 
 class GrammarPool:
@@ -32,7 +36,8 @@ class GrammarPool:
     ) -> None:
         self._compile = compile_
         self._deadline_s = deadline_s
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="headway-grammar")
+        self._threads: ThreadPoolExecutor | None = None
+        """Begun with the first to compile."""
         self._lock = Lock()
         self._known: OrderedDict[StructuredOutputs, Future[Grammar]] = OrderedDict()
         """Compiled, or about to be; the one asked for last at the end."""
@@ -51,11 +56,19 @@ class GrammarPool:
                 return job.future
             self._num_open += 1
             self._known[asked] = job.future
+            threads = self._threads = self._threads or _threads()
         job.timer = Timer(self._deadline_s, self._expire, (job,))
         job.timer.daemon = True
         job.timer.start()
-        self._threads.submit(self._work, job)
+        threads.submit(self._work, job)
         return job.future
+
+    def close(self) -> None:
+        """Ends the threads, each after what it compiles; the next to compile begins others."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False)
 
     def compile_all(
         self, asked: Collection[StructuredOutputs]
@@ -112,6 +125,19 @@ class GrammarPool:
 
     def _too_many(self) -> QueueFull:
         return QueueFull("too many grammars wait to be compiled", self._deadline_s)
+
+
+def _threads() -> ThreadPoolExecutor:
+    """With all threads begun, as the size of their stacks is set for all that begin."""
+    threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="headway-grammar")
+    all_begun = Barrier(_NUM_THREADS)
+    usual = threading.stack_size(_STACK_BYTES)
+    try:
+        for _ in range(_NUM_THREADS):
+            threads.submit(all_begun.wait)
+    finally:
+        threading.stack_size(usual)
+    return threads
 
 
 class _Job:

@@ -38,7 +38,7 @@ from headway.models.weights import ModelFile, open_model
 from headway.record.recorder import Recorder, RecordingFile
 from headway.record.setup import SchedulerConfig, build_scheduler
 from headway.runtime.cpu import why_not
-from headway.text.chat_template import ChatTemplate, PromptTemplate, UnusableTemplate
+from headway.text.chat_template import PromptTemplate, UnusableTemplate, template_of
 from headway.text.tokenizer import Tokenizer
 
 __all__ = ["Engine", "build_engine"]
@@ -86,7 +86,9 @@ def build_engine(
     if draft is not None and config.kernels and (reason := why_not(draft.spec)):
         raise InvalidConfig("speculative_model", f"the C++ kernels do not run it: {reason}")
     tokenizer = model.tokenizer()
-    chat_template = _chat_template(model, tokenizer, progress)
+    chat_template = template_of(model.chat_template, tokenizer)
+    if progress is not None and isinstance(chat_template, UnusableTemplate):
+        progress(f"no chat: {chat_template.reason}")
     if progress is not None:
         progress(f"loading {model.name} ({model.size_bytes / 1e6:,.0f} MB)")
     clock = clock or MonotonicClock()
@@ -179,18 +181,3 @@ def _recorder(config: EngineConfig, setup: SchedulerConfig) -> Recorder | None:
     except OSError as error:
         raise InvalidConfig("record", f"{config.record}: {error.strerror or error}") from error
     return Recorder(file, block_size=config.block_size, content=config.record_content)
-
-
-def _chat_template(
-    model: ModelFile, tokenizer: Tokenizer, progress: Progress | None
-) -> PromptTemplate | None:
-    if model.chat_template is None:
-        return None
-    try:
-        return ChatTemplate(
-            model.chat_template, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
-        )
-    except ModelError as error:
-        if progress is not None:
-            progress(f"no chat: {error}")
-        return UnusableTemplate(str(error))

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headway import __version__
-from headway.server.errors import ApiError, error_shape, to_api_error
+from headway.server.errors import ApiError, ErrorShape, error_shape, to_api_error
 from headway.server.generation import ServedEngine, ServedModel
 from headway.server.gets import always, gets
 from headway.server.openapi import document
@@ -47,8 +47,13 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     }
     message = known.get(error.status_code, error.detail)
     api_error = ApiError(error.status_code, message, headers=error.headers)
-    return api_error.response(error_shape(request.url.path))
+    return api_error.response(_shape(request))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return to_api_error(error).response(error_shape(request.url.path))
+    return to_api_error(error).response(_shape(request))
+
+
+def _shape(request: Request) -> ErrorShape:
+    root_path: str = request.scope.get("root_path", "")
+    return error_shape(request.url.path.removeprefix(root_path))

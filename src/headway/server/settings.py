@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import InvalidConfig
+from headway.text.tools.formats import FORMATS
 
 __all__ = ["API_KEY_VARIABLE", "ServerSettings"]
 
@@ -58,6 +59,12 @@ class ServerSettings:
     )
     chat_template: str | None = _option(
         None, _API, "file with a chat template (Jinja), in place of the model's own"
+    )
+    tool_call_parser: str = _option(
+        "auto",
+        _API,
+        "how the model writes tool calls; auto: as its chat template shows (vLLM: must be given)",
+        ("auto", *FORMATS),
     )
     api_key: tuple[str, ...] = _option(
         (),

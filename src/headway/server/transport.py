@@ -23,15 +23,35 @@ _EVENT_STREAM_HEADERS = [
 T = TypeVar("T")
 
 
+BODY_WITHIN_S = 120.0
+"""For a body to come, from the end of its headers."""
+
+
 class ClientGone(Exception):
     """The client closed the connection; there is nobody to answer."""
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body. Raises `ApiError` (413) as soon as it is known to exceed `limit` bytes."""
+async def read_body(
+    scope: Scope, receive: Receive, limit: int, *, within_s: float = BODY_WITHIN_S
+) -> bytes:
+    """The whole body. Raises `ApiError` (413) as soon as it is known to exceed `limit` bytes, and
+    (408) where it has not come in time."""
     declared = dict(scope["headers"]).get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
+    try:
+        async with asyncio.timeout(within_s):
+            return await _receive_body(receive, limit)
+    except TimeoutError:
+        raise ApiError(
+            408,
+            f"The body has not come within {within_s:g} s.",
+            code="body_timeout",
+            headers={"Connection": "close"},
+        ) from None
+
+
+async def _receive_body(receive: Receive, limit: int) -> bytes:
     parts: list[bytes] = []
     size, more = 0, True
     while more:

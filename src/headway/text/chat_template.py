@@ -12,8 +12,9 @@ from jinja2 import TemplateSyntaxError
 from headway.errors import InvalidRequest, ModelError
 from headway.text.bounded_template import BoundedEnvironment
 from headway.text.dialect import NO_DIALECT, Dialect, dialect_of
+from headway.text.tokenizer import Tokenizer
 
-__all__ = ["ChatTemplate", "PromptTemplate", "UnusableTemplate"]
+__all__ = ["ChatTemplate", "PromptTemplate", "UnusableTemplate", "template_of"]
 
 _MAX_REASON_CHARACTERS = 1000
 
@@ -127,14 +128,24 @@ class UnusableTemplate:
     dialect = NO_DIALECT
 
     def __init__(self, reason: str) -> None:
-        self._reason = reason
+        self.reason = reason
 
     def render(self, messages: Sequence[Mapping[str, Any]], /, **_: Any) -> str:  # noqa: ARG002
         """Raises `InvalidRequest`."""
-        raise InvalidRequest("messages", f"the model's chat template is not usable: {self._reason}")
+        raise InvalidRequest("messages", f"the model's chat template is not usable: {self.reason}")
 
 
 PromptTemplate = ChatTemplate | UnusableTemplate
+
+
+def template_of(source: str | None, tokenizer: Tokenizer) -> PromptTemplate | None:
+    """A model's own template, whatever becomes of it; None where it has none."""
+    if source is None:
+        return None
+    try:
+        return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+    except ModelError as error:
+        return UnusableTemplate(str(error))
 
 
 def _shortened(reason: str) -> str:

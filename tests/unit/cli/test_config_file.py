@@ -85,6 +85,9 @@ def test_an_empty_file_asks_for_nothing(given: Given) -> None:
         ("- port", "must hold options, as `port: 8000`"),
         ("port: [", "is not YAML"),
         ("port: !!python/object/apply:os.getpid []", "is not YAML"),
+        ("port: 2020-13-45", "is not YAML"),
+        ("api_key: 12345678: x", "is not YAML, at line 1, column 18"),
+        ("port: 1\napi_key: *12345678", "is not YAML, at line 2, column 10"),
         ("api_key: 12345678", "api_key: must be a text or a list of them"),
     ],
 )

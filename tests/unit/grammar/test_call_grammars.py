@@ -228,11 +228,11 @@ def test_what_looks_like_a_call_in_a_thought_is_none(form: CallFormat) -> None:
     ],
 )
 def test_a_tool_whose_schema_is_wrong_is_named(schema: Any, says: str) -> None:
-    tools = (*TOOLS, ToolSignature("wrong", json.dumps(schema)))
+    tools = (*TOOLS, ToolSignature("wrong", json.dumps(schema), "tools[7].parameters"))
     asked = StructuredOutputs(calls=replace(calls_of(FORMATS["hermes"]), tools=tools))
     with pytest.raises(InvalidRequest, match=says) as caught:
         COMPILER.compile(asked)
-    assert caught.value.field == "tools[2].parameters"
+    assert caught.value.field == "tools[7].parameters"
 
 
 def test_an_answer_whose_schema_is_wrong_is_named() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -8,7 +9,9 @@ import pytest
 
 from headway.core.structured import Grammar, StructuredOutputs
 from headway.errors import InvalidRequest, QueueFull
+from headway.grammar.compiler import GrammarCompiler
 from headway.grammar.pool import GrammarPool
+from tiny_grammar import tiny_tokenizer
 
 LONG_S = 60.0
 """Nobody waits for so long."""
@@ -120,3 +123,18 @@ def test_all_come_together_or_the_error_of_one() -> None:
     }
     with pytest.raises(InvalidRequest):
         pool.compile_all([*both, regex("wrong")]).result(LONG_S)
+
+
+@pytest.mark.parametrize("kind", ["oneOf", "allOf"])
+def test_a_schema_of_long_chains_of_references_does_not_overflow_the_stack(kind: str) -> None:
+    links = {f"{i}": {kind: [{"$ref": f"#/$defs/{i + 1}"}]} for i in range(21_000)}
+    chain = {"$ref": "#/$defs/0", "$defs": {**links, "21000": {"type": "null"}}}
+    pool = GrammarPool(GrammarCompiler(tiny_tokenizer()).compile, deadline_s=LONG_S)
+    with pytest.raises(InvalidRequest, match="too large"):
+        of(pool.compile(StructuredOutputs(json=json.dumps(chain, separators=(",", ":")))))
+
+
+def test_threads_that_begin_later_have_stacks_of_the_usual_size() -> None:
+    before = threading.stack_size()
+    of(GrammarPool(Compiler()).compile(regex("a")))
+    assert threading.stack_size() == before

@@ -5,28 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from headway.config import EngineArgs, ModelLimits, resolve
 from headway.engine.exactness import Exactness
-from headway.errors import InvalidRequest
 from headway.llm.banner import banner
-from headway.llm.build import _chat_template
 from headway.llm.executors import make_executor
 from tiny import TINY, tiny_weights
 from tiny_executors import one_thread
-
-
-def test_a_chat_template_that_cannot_be_used_is_no_obstacle_until_it_is_asked_for() -> None:
-    model: Any = SimpleNamespace(chat_template="{{ messages | nonsense }}")
-    tokenizer: Any = SimpleNamespace(bos_token="<s>", eos_token="</s>")
-    said: list[str] = []
-    template = _chat_template(model, tokenizer, said.append)
-    assert template is not None
-    assert "nonsense" in said[0]
-    with pytest.raises(InvalidRequest, match=r"messages: .* not usable: .*nonsense"):
-        template.render([{"role": "user", "content": "hi"}])
 
 
 def test_the_banner_says_that_the_order_is_strict_and_how_requests_are_preempted() -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headway.errors import InvalidRequest, ModelError
-from headway.text.chat_template import ChatTemplate
+from headway.text.chat_template import ChatTemplate, UnusableTemplate, template_of
 
 USER = [{"role": "user", "content": "hi"}]
 PLAIN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -157,3 +158,13 @@ def test_an_endless_prompt_is_refused() -> None:
 def test_a_template_that_does_not_compile_is_a_model_error(source: str) -> None:
     with pytest.raises(ModelError, match="the chat template does not compile"):
         template(source)
+
+
+def test_a_template_that_cannot_be_used_is_no_obstacle_until_it_is_asked_for() -> None:
+    tokenizer: Any = SimpleNamespace(bos_token="<s>", eos_token="</s>")
+    assert template_of(None, tokenizer) is None
+    broken = template_of("{{ messages | nonsense }}", tokenizer)
+    assert isinstance(broken, UnusableTemplate)
+    assert "nonsense" in broken.reason
+    with pytest.raises(InvalidRequest, match=r"messages: .* not usable: .*nonsense"):
+        broken.render([{"role": "user", "content": "hi"}])

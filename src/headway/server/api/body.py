@@ -14,7 +14,7 @@ from headway.errors import InvalidRequest
 from headway.server.api.choices import choices
 from headway.server.errors import ApiError, bad_request
 
-__all__ = ["MAX_DEPTH", "Body", "Int", "Name", "decode", "of_kind"]
+__all__ = ["MAX_DEPTH", "Body", "Int", "Name", "decode", "is_too_deep", "of_kind"]
 
 Int: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """An integer that every part of the server can hold and pass on."""
@@ -70,7 +70,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[BodyT]) -> BodyT:
         raise _unsayable(body) or _malformed(body, error) from None
     except RecursionError:
         raise _too_deep() from None
-    if _is_too_deep(body):
+    if is_too_deep(body):
         raise _too_deep()
     request.check()
     return request
@@ -93,10 +93,14 @@ def of_kind(
     if not isinstance(name, str) or name not in kinds:
         known = ", ".join(map(repr, kinds))
         raise InvalidRequest(f"{within}.type", f"{name!r:.80} is not supported (only {known})")
+    kind = kinds[name]
+    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
+    # Clients send back what they were given with the fields of other servers beside it, as null.
+    given = {key: each for key, each in value.items() if each is not None or key in fields}
     try:
-        return msgspec.convert(value, kinds[name])
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), kinds[name], within) from None
+        raise _wrong_field(str(error), kind, within) from None
 
 
 def _wrong_field(error: str, kind: object, within: str = "") -> ApiError:
@@ -127,7 +131,7 @@ def _too_deep() -> ApiError:
     return bad_request(f"The body is nested too deeply: at most {MAX_DEPTH} levels")
 
 
-def _is_too_deep(body: bytes) -> bool:
+def is_too_deep(body: bytes) -> bool:
     """Of JSON that is valid."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False

@@ -9,7 +9,7 @@ import msgspec
 
 from headway.core.params import SamplingParams
 from headway.errors import InvalidRequest
-from headway.server.api.body import decode
+from headway.server.api.body import Int, decode
 from headway.server.api.chat_message import Message
 from headway.server.api.chat_reply import ChatReply
 from headway.server.api.conversation import Conversation, Tool, ToolChoice, prepare
@@ -20,7 +20,7 @@ from headway.server.renaming import renaming
 
 __all__ = ["ChatCompletions", "ChatRequest"]
 
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class FunctionDefinition(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +58,7 @@ class ChatRequest(GenerationRequest, kw_only=True):
     """Body of `POST /v1/chat/completions`."""
 
     messages: list[Message]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Int | None = None
     tools: list[FunctionTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
@@ -71,7 +71,7 @@ class ChatRequest(GenerationRequest, kw_only=True):
     continue_final_message: bool | None = None
     """The answer goes on where the last message, the assistant's, ends."""
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Int | None = None
 
     audio: Any = None
     chat_template: Any = None

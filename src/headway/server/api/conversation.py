@@ -18,6 +18,7 @@ import msgspec
 from headway.core.params import SamplingParams
 from headway.core.structured import Calls, StructuredOutputs, Thoughts, ToolSignature
 from headway.errors import InvalidRequest
+from headway.server.api.body import MAX_DEPTH, is_too_deep
 from headway.server.generation import ServedModel
 from headway.text.chat_prompt import chat_tokens
 from headway.text.chat_template import PromptTemplate
@@ -132,6 +133,8 @@ def tool_call(call_id: str, name: str, arguments: str, path: str) -> dict[str, A
         raise InvalidRequest(path, f"is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidRequest(path, "must be a JSON object")
+    if is_too_deep(arguments.encode()):  # templates recurse into it
+        raise InvalidRequest(path, f"is nested too deeply: at most {MAX_DEPTH} levels")
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": value}}
 
 
@@ -279,7 +282,11 @@ def _structure(
     asked: StructuredOutputs | None, conversation: Conversation, form: CallFormat
 ) -> StructuredOutputs | None:
     choice = conversation.tool_choice
-    tools = [tool for tool in conversation.offered if choice.name in (None, tool.name)]
+    tools = tuple(
+        ToolSignature(tool.name, _schema(tool), f"tools[{index}].parameters")
+        for index, tool in enumerate(conversation.offered)
+        if choice.name in (None, tool.name)
+    )
     if not tools:
         return asked
     required = choice.mode == "required"
@@ -293,7 +300,7 @@ def _structure(
             "with nothing that tells them from an answer; tool_choice none or required works"
         )
     calls = Calls(
-        tools=tuple(ToolSignature(tool.name, _schema(tool)) for tool in tools),
+        tools=tools,
         trigger=form.trigger,
         opening=form.opening,
         before=form.before,

@@ -108,15 +108,34 @@ class GenerationRequest(ScheduledBody, kw_only=True):
     # Taken and without effect.
     metadata: Any = None
     prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
     service_tier: Any = None
     safety_identifier: Any = None
     store: Any = None
     verbosity: Any = None
 
-    # Taken only where it asks for nothing.
+    # Taken only where they ask for nothing.
+    documents: Any = None
+    include_reasoning: Any = None
+    length_penalty: Any = None
+    mm_processor_kwargs: Any = None
+    moderation: Any = None
+    return_tokens_as_token_ids: Any = None
     spaces_between_special_tokens: Any = None
+    truncate_prompt_tokens: Any = None
+    use_beam_search: Any = None
 
-    neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {"spaces_between_special_tokens": (True,)}
+    neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "documents": (),
+        "include_reasoning": (True,),
+        "length_penalty": (1.0,),
+        "mm_processor_kwargs": (),
+        "moderation": (),
+        "return_tokens_as_token_ids": (False,),
+        "spaces_between_special_tokens": (True,),
+        "truncate_prompt_tokens": (),
+        "use_beam_search": (False,),
+    }
 
     def check(self) -> None:
         super().check()

@@ -121,8 +121,8 @@ class Tokenize:
         )
 
     def _conversation(self, request: TokenizeChatRequest) -> Sequence[int]:
-        params = request.sampling_params(self._model.sampling_defaults)
         with renaming(request.names()):
+            params = request.sampling_params(self._model.sampling_defaults)
             [tokens] = prepare(request.conversation(), self._model, params).encode()
         return tokens
 

@@ -120,7 +120,8 @@ class EngineLink(asyncio.Protocol):
         if self._watchdog is not None:
             self._watchdog.heard(self._clock.now())
         for frame in self._frames.feed(data):
-            self._take(decode_from_engine(frame))
+            if not self.lost.done():  # else all that waited for it were told: it is to be killed
+                self._take(decode_from_engine(frame))
 
     def _take(self, message: FromEngine) -> None:
         match message:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from headway.config import EngineArgs, resolve_speculation
 from headway.engine.collector import calm_collector
-from headway.errors import InvalidConfig, ModelError
+from headway.errors import InvalidConfig
 from headway.models.sources import Progress, model_name, resolve_model
 from headway.models.weights import open_model
 from headway.server.app import create_app
@@ -30,7 +30,7 @@ from headway.server.process.messages import Ready
 from headway.server.process.remote import EngineObservers, RemoteEngine
 from headway.server.settings import ServerSettings
 from headway.server.watch.telemetry import Telemetry
-from headway.text.chat_template import ChatTemplate, PromptTemplate, UnusableTemplate
+from headway.text.chat_template import PromptTemplate, UnusableTemplate, template_of
 from headway.text.tokenizer import Tokenizer
 
 __all__ = ["load_application"]
@@ -78,6 +78,7 @@ class _Opened:
     tokenizer: Tokenizer
     chat_template: PromptTemplate | None
     sampling_defaults: Mapping[str, Any]
+    tool_call_parser: str
 
     def served(self, ready: Ready, created: int) -> ServedModel:
         return ServedModel(
@@ -88,6 +89,7 @@ class _Opened:
             sampling_defaults=self.sampling_defaults,
             max_model_len=ready.max_model_len,
             exactness=ready.exactness,
+            tool_call_parser=self.tool_call_parser,
         )
 
 
@@ -103,6 +105,7 @@ def _open(args: EngineArgs, settings: ServerSettings, say: Progress) -> _Opened:
         tokenizer=tokenizer,
         chat_template=_template(model.chat_template, settings, tokenizer),
         sampling_defaults=model.sampling_defaults if args.generation_config == "auto" else {},
+        tool_call_parser=settings.tool_call_parser,
     )
 
 
@@ -112,15 +115,10 @@ def _template(
     """The operator's, which must be usable, or else the model's, of which the engine's process
     tells when it is not."""
     given = settings.chat_template_text()
-    source = own if given is None else given
-    if source is None:
-        return None
-    try:
-        return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
-    except ModelError as error:
-        if given is not None:
-            raise InvalidConfig("chat_template", str(error)) from None
-        return UnusableTemplate(str(error))
+    template = template_of(own if given is None else given, tokenizer)
+    if given is not None and isinstance(template, UnusableTemplate):
+        raise InvalidConfig("chat_template", template.reason)
+    return template
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

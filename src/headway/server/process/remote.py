@@ -163,7 +163,7 @@ class RemoteEngine:
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: link, sock=process.sock)
         link.send(Start(args))
-        ready = await link.ready
+        ready = await asyncio.shield(link.ready)  # whose end says that there is an engine to stop
         self._observers.started(ready)
         return ready
 
