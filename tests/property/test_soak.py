@@ -14,7 +14,7 @@ from headway.core.kv_cache import KVCacheManager
 from headway.sim import soak
 from headway.sim.situations import random_setup
 
-STEPS, MAX_SECONDS = 100_000, 14.0
+STEPS, MAX_SECONDS = 50_000, 7.0
 SEED = 1
 PLANS = """
 import hashlib, sys

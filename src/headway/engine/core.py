@@ -171,12 +171,6 @@ class EngineCore:
             future.set_result({})
         return future
 
-    def warm_up_grammars(self) -> None:
-        """Has the compiler get to know the vocabulary now, in a thread of its own. Else the first
-        grammar does, and no other Python runs meanwhile: 0.1 s for 50,000 tokens."""
-        if self._grammars is not None:
-            self._grammars.compile(StructuredOutputs(json_object=True))
-
     def add(self, new: Sequence[NewRequest], grammars: Grammars = NO_GRAMMARS) -> None:
         """Accepts all of them, or raises InvalidRequest or QueueFull and accepts none.
 

@@ -81,10 +81,6 @@ class GrammarCompiler:
             raise asked.wrong(str(error)) from error
         return grammar
 
-    def warm_up(self) -> None:
-        """Does now what the first `compile` would."""
-        _ = self._vocabulary
-
     @cached_property
     def _special(self) -> dict[str, int]:
         """Special tokens by their text."""

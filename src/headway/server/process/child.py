@@ -151,7 +151,6 @@ class Child:
         ready = Ready(config.max_model_len, built.exactness, CacheInfo.of(config), built.banner())
         calm_collector()
         self._steps.start()
-        self._core.warm_up_grammars()
         self._outbox.put(ready)
 
     def _take(self, message: ToEngine) -> None:
