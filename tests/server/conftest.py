@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from server.anything import AnythingEngine
 from server.fake_engine import FakeEngine
 from server.serving import TIMEOUT_S, serving
 
@@ -47,4 +48,18 @@ def claude(
     with anthropic.Anthropic(
         base_url=fake_server[1], api_key="none", max_retries=0, timeout=TIMEOUT_S
     ) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def anything() -> AnythingEngine:
+    return AnythingEngine()
+
+
+@pytest.fixture(scope="module")
+def anything_client(anything: AnythingEngine) -> Iterator[httpx.Client]:
+    with (
+        serving(anything.engine, anything.model) as url,
+        httpx.Client(base_url=url, timeout=TIMEOUT_S) as client,
+    ):
         yield client

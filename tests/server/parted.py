@@ -13,9 +13,17 @@ from headway.server.generation import ServedModel
 from headway.text.parts import CallArguments, CallStart, Part, Reasoning, Text
 from server.fake_engine import delta
 
-__all__ = ["PROMPT", "Asked", "asked", "everything"]
+__all__ = ["PROMPT", "WEATHER", "Asked", "asked", "everything"]
 
 PROMPT = tuple(range(10))
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "What it is like outside.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": True,
+}
+"""A tool as `/v1/responses` takes it."""
 
 
 class MarkedParser:

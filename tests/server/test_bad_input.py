@@ -4,7 +4,6 @@ stream goes on undisturbed beside it, and every block comes back."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import httpx
 import msgspec
@@ -16,29 +15,14 @@ from server.bad_chats import CHATS
 from server.bad_input import GOOD, ROWS, Row
 from server.bad_items import ITEMS
 from server.bodies import STRUCTS
-from server.serving import TIMEOUT_S, serving
 
 WITNESS = {"prompt": "witness", "max_tokens": 8, "seed": 7, "stream": True}
 
 
 @pytest.fixture(scope="module")
-def engine() -> AnythingEngine:
-    return AnythingEngine()
-
-
-@pytest.fixture(scope="module")
-def client(engine: AnythingEngine) -> Iterator[httpx.Client]:
-    with (
-        serving(engine.engine, engine.model) as url,
-        httpx.Client(base_url=url, timeout=TIMEOUT_S) as client,
-    ):
-        yield client
-
-
-@pytest.fixture(scope="module")
-def undisturbed(client: httpx.Client) -> str:
+def undisturbed(anything_client: httpx.Client) -> str:
     """What the witness says when it is alone."""
-    return text_of(client.post("/v1/completions", json=WITNESS).text)
+    return text_of(anything_client.post("/v1/completions", json=WITNESS).text)
 
 
 def text_of(stream: str) -> str:
@@ -47,22 +31,22 @@ def text_of(stream: str) -> str:
     return "".join(json.loads(event)["choices"][0]["text"] for event in events)
 
 
-def send(client: httpx.Client, path: str, body: bytes) -> httpx.Response:
-    return client.post(path, content=body, headers={"content-type": "application/json"})
+def send(anything_client: httpx.Client, path: str, body: bytes) -> httpx.Response:
+    return anything_client.post(path, content=body, headers={"content-type": "application/json"})
 
 
 @pytest.mark.parametrize("row", [*ROWS, *CHATS, *ITEMS], ids=lambda row: f"{row.path}: {row.name}")
 def test_the_table(
-    client: httpx.Client, engine: AnythingEngine, undisturbed: str, row: Row
+    anything_client: httpx.Client, anything: AnythingEngine, undisturbed: str, row: Row
 ) -> None:
-    with client.stream("POST", "/v1/completions", json=WITNESS) as witness:
-        response = send(client, row.path, row.body())
+    with anything_client.stream("POST", "/v1/completions", json=WITNESS) as witness:
+        response = send(anything_client, row.path, row.body())
         assert text_of(witness.read().decode()) == undisturbed
     assert response.status_code == row.status, response.text[:500]
     if row.status != 200:
         check_error(response, row.param)
-    assert client.get("/health").status_code == 200
-    assert engine.kv.num_used == 0
+    assert anything_client.get("/health").status_code == 200
+    assert anything.kv.num_used == 0
 
 
 def check_error(response: httpx.Response, param: str | None) -> None:
@@ -78,7 +62,7 @@ def check_error(response: httpx.Response, param: str | None) -> None:
 
 @pytest.mark.parametrize("path", STRUCTS)
 def test_null_is_the_same_as_nothing_in_every_optional_field(
-    client: httpx.Client, path: str
+    anything_client: httpx.Client, path: str
 ) -> None:
     decoder = msgspec.json.Decoder(STRUCTS[path])
     fields = msgspec.inspect.type_info(STRUCTS[path]).fields  # type: ignore[attr-defined]
@@ -87,7 +71,7 @@ def test_null_is_the_same_as_nothing_in_every_optional_field(
         asked = {name: value for name, value in GOOD[path].items() if name != field}
         with_null = decode(json.dumps({**asked, field: None}).encode(), decoder)
         assert with_null == decode(json.dumps(asked).encode(), decoder), field
-    response = client.post(path, json={**GOOD[path], **dict.fromkeys(optional)})
+    response = anything_client.post(path, json={**GOOD[path], **dict.fromkeys(optional)})
     assert response.status_code == 200, response.text
 
 
@@ -102,22 +86,24 @@ def fields_of(path: str, *kinds: type[msgspec.inspect.Type]) -> list[str]:
 
 
 @pytest.mark.parametrize("path", STRUCTS)
-def test_what_is_no_number_is_none_for_any_float(client: httpx.Client, path: str) -> None:
+def test_what_is_no_number_is_none_for_any_float(anything_client: httpx.Client, path: str) -> None:
     for field in fields_of(path, msgspec.inspect.FloatType):
         for value in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1" + "0" * 400):
             good = json.dumps({k: v for k, v in GOOD[path].items() if k != field})
             body = good[:-1] + f', "{field}": {value}}}'
-            response = send(client, path, body.encode())
+            response = send(anything_client, path, body.encode())
             assert response.status_code == 400, (field, value)
             check_error(response, field)
 
 
 @pytest.mark.parametrize("path", STRUCTS)
-def test_half_of_a_pair_is_no_character_in_any_string(client: httpx.Client, path: str) -> None:
+def test_half_of_a_pair_is_no_character_in_any_string(
+    anything_client: httpx.Client, path: str
+) -> None:
     fields = fields_of(path, msgspec.inspect.StrType, msgspec.inspect.AnyType)
     assert fields
     for field in fields:
         body = json.dumps({**GOOD[path], field: "ab\ud83d"})
-        response = send(client, path, body.encode())
+        response = send(anything_client, path, body.encode())
         assert response.status_code == 400, field
         check_error(response, field)

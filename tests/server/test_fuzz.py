@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -16,27 +15,14 @@ from hypothesis import HealthCheck, given, settings
 
 from server.anything import AnythingEngine
 from server.bodies import STRUCTS, bodies
-from server.serving import TIMEOUT_S, serving
 
 MAX_EXAMPLES = int(os.environ.get("HEADWAY_FUZZ", "60"))
 
 
-@pytest.fixture(scope="module")
-def engine() -> AnythingEngine:
-    return AnythingEngine()
-
-
-@pytest.fixture(scope="module")
-def client(engine: AnythingEngine) -> Iterator[httpx.Client]:
-    with (
-        serving(engine.engine, engine.model) as url,
-        httpx.Client(base_url=url, timeout=TIMEOUT_S) as client,
-    ):
-        yield client
-
-
 @pytest.mark.parametrize("path", STRUCTS)
-def test_every_body_is_answered(client: httpx.Client, engine: AnythingEngine, path: str) -> None:
+def test_every_body_is_answered(
+    anything_client: httpx.Client, anything: AnythingEngine, path: str
+) -> None:
     statuses = set()
 
     @settings(
@@ -48,13 +34,13 @@ def test_every_body_is_answered(client: httpx.Client, engine: AnythingEngine, pa
     )
     @given(bodies(path))
     def check(body: bytes) -> None:
-        response = client.post(path, content=body)
+        response = anything_client.post(path, content=body)
         statuses.add(response.status_code)
         check_answer(response)
-        assert engine.kv.num_used == 0
+        assert anything.kv.num_used == 0
 
     check()
-    assert client.get("/health").status_code == 200
+    assert anything_client.get("/health").status_code == 200
     assert statuses >= {200, 400}
 
 

@@ -13,17 +13,10 @@ from pydantic import TypeAdapter
 from headway.core.plan import TokenLogprobs
 from headway.server.api import responses
 from server.fake_engine import HANG, FakeEngine, delta
-from server.parted import Asked, asked, everything
+from server.parted import WEATHER, Asked, asked, everything
 from server.serving import MODEL, TIMEOUT_S
 
 EVENT = TypeAdapter[Any](ResponseStreamEvent)
-WEATHER = {
-    "type": "function",
-    "name": "weather",
-    "description": "What it is like outside.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    "strict": True,
-}
 
 
 @pytest.fixture(name="asked", autouse=True)

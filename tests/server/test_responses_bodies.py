@@ -12,16 +12,8 @@ from headway.errors import InvalidRequest
 from headway.server.api import responses
 from headway.server.api.conversation import Tool, ToolChoice
 from server.fake_engine import FakeEngine
-from server.parted import PROMPT, Asked, asked, everything
+from server.parted import PROMPT, WEATHER, Asked, asked, everything
 from server.serving import MODEL
-
-WEATHER = {
-    "type": "function",
-    "name": "weather",
-    "description": "What it is like outside.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    "strict": True,
-}
 
 
 @pytest.fixture(name="asked", autouse=True)

@@ -1,4 +1,4 @@
-"""`headway serve`: OpenAI's API over HTTP, until it is told to stop."""
+"""`headway serve`: one model over HTTP, until it is told to stop."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The HTTP server: OpenAI's and vLLM's API over one engine.
+"""The HTTP server: several APIs over one engine, which runs in a process of its own.
 
-`app` has the routes, `endpoint` the way of a request, `run` the process.
+`app` has the routes, `generation` the way of a request, `run` the server's life, `process` the
+engine.
 """
 
 from __future__ import annotations

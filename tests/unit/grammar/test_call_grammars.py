@@ -78,18 +78,7 @@ COMPILER = GrammarCompiler(TOKENIZER)  # type: ignore[arg-type]
 
 
 def calls_of(form: CallFormat, **more: Any) -> Calls:
-    return Calls(
-        tools=TOOLS,
-        trigger=form.trigger,
-        opening=form.opening,
-        before=form.before,
-        between=form.between,
-        after=form.after,
-        again=form.again,
-        closing=form.closing,
-        ignored=form.ignored,
-        **more,
-    )
+    return form.calls_of(TOOLS, **more)
 
 
 def is_allowed(asked: StructuredOutputs, text: str, *, whole: bool = True) -> bool:

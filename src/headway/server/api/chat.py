@@ -13,7 +13,8 @@ from headway.server.api.body import Int, decode
 from headway.server.api.chat_message import Message
 from headway.server.api.chat_reply import ChatReply
 from headway.server.api.conversation import Conversation, Tool, ToolChoice, prepare
-from headway.server.api.openai import GenerationRequest, ReplyHead, job_of
+from headway.server.api.openai import GenerationRequest, ReplyHead
+from headway.server.api.scheduled import job_of
 from headway.server.errors import OPENAI_ERRORS
 from headway.server.generation import Job, ServedModel
 from headway.server.renaming import renaming
@@ -190,4 +191,12 @@ class ChatCompletions:
             params = request.sampling_params(self._model.sampling_defaults)
             encode, params, parser = prepare(request.conversation(), self._model, params)
         reply = ChatReply(ReplyHead.of("chatcmpl", request, params, self._model))
-        return job_of(request, params, reply, encode, names, parser)
+        return job_of(
+            request,
+            params=params,
+            reply=reply,
+            encode=encode,
+            names=names,
+            tenant=request.user,
+            parser=parser,
+        )

@@ -13,7 +13,8 @@ from headway.core.plan import TokenLogprobs
 from headway.errors import InvalidRequest
 from headway.server.api.body import Int, decode
 from headway.server.api.logprobs import CompletionLogprobs, PromptLogprob, TextOffsets
-from headway.server.api.openai import GenerationRequest, ReplyHead, Usage, job_of, usage_of
+from headway.server.api.openai import GenerationRequest, ReplyHead, Usage, usage_of
+from headway.server.api.scheduled import job_of
 from headway.server.errors import OPENAI_ERRORS, ApiError
 from headway.server.event import DONE, Event
 from headway.server.generation import Answer, Job, Piece, ServedModel
@@ -236,4 +237,6 @@ class Completions:
                 for prompt in prompts
             ]
 
-        return job_of(request, params, reply, encode, {})
+        return job_of(
+            request, params=params, reply=reply, encode=encode, names={}, tenant=request.user
+        )

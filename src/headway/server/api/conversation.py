@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from headway.core.params import SamplingParams
-from headway.core.structured import Calls, StructuredOutputs, Thoughts, ToolSignature
+from headway.core.structured import StructuredOutputs, Thoughts, ToolSignature
 from headway.errors import InvalidRequest
 from headway.server.api.body import MAX_DEPTH, is_too_deep
 from headway.server.generation import ServedModel
@@ -299,19 +299,8 @@ def _structure(
             "cannot go with tools that may be called: this model's calls are JSON, too, and begin "
             "with nothing that tells them from an answer; tool_choice none or required works"
         )
-    calls = Calls(
-        tools=tools,
-        trigger=form.trigger,
-        opening=form.opening,
-        before=form.before,
-        between=form.between,
-        after=form.after,
-        again=form.again,
-        closing=form.closing,
-        ignored=form.ignored,
-        required=required,
-        parallel=conversation.parallel_tool_calls,
-        otherwise=asked,
+    calls = form.calls_of(
+        tools, required=required, parallel=conversation.parallel_tool_calls, otherwise=asked
     )
     return StructuredOutputs(calls=calls, path="tools")
 

@@ -23,7 +23,7 @@ from headway.server.api.conversation import (
 )
 from headway.server.api.messages_input import Message, TextParam, Turns
 from headway.server.api.messages_reply import MessagesReply
-from headway.server.api.scheduled import ScheduledBody
+from headway.server.api.scheduled import ScheduledBody, job_of
 from headway.server.errors import ANTHROPIC_ERRORS
 from headway.server.generation import Job, ServedModel, check_model
 from headway.server.renaming import renaming
@@ -271,16 +271,14 @@ class Messages:
             params = request.sampling_params(self._model.sampling_defaults)
         names, (encode, params, parser) = _prepared(request, self._model, params)
         identity = f"msg_{uuid.uuid4().hex}"
-        return Job(
-            model=request.model,
-            stream=bool(request.stream),
+        return job_of(
+            request,
             params=params,
+            reply=MessagesReply(identity, self._model.name, request.max_tokens),
             encode=encode,
             names=names,
-            reply=MessagesReply(identity, self._model.name, request.max_tokens),
+            tenant=None if request.metadata is None else request.metadata.user_id,
             parser=parser,
-            tenant=(request.metadata and request.metadata.user_id) or "",
-            **request.scheduling(),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,11 +27,10 @@ from headway.server.api.structured import (
     StructuredFields,
     structured_outputs_of,
 )
-from headway.server.generation import Answer, Job, Reply, ServedModel
-from headway.text.parts import OutputParser, PlainText
+from headway.server.generation import Answer, ServedModel
 from headway.text.tokenizer import Tokenizer
 
-__all__ = ["GenerationRequest", "ReplyHead", "StreamOptions", "Usage", "job_of", "usage_of"]
+__all__ = ["GenerationRequest", "ReplyHead", "StreamOptions", "Usage", "usage_of"]
 
 _SAMPLING_FIELDS = (
     "max_tokens",
@@ -241,24 +240,3 @@ class ReplyHead:
         if not self.prompt_logprobs:
             return UNSET
         return prompt_logprobs(answers[0].prompt_logprobs, self.tokenizer)
-
-
-def job_of(
-    request: GenerationRequest,
-    params: SamplingParams,
-    reply: Reply,
-    encode: Callable[[], Sequence[Sequence[int]]],
-    names: Mapping[str, str],
-    parser: Callable[[], OutputParser] = PlainText,
-) -> Job:
-    return Job(
-        model=request.model,
-        stream=bool(request.stream),
-        params=params,
-        encode=encode,
-        names=names,
-        reply=reply,
-        parser=parser,
-        tenant=request.user or "",
-        **request.scheduling(),
-    )

@@ -23,7 +23,7 @@ from headway.server.api.conversation import (
 )
 from headway.server.api.responses_input import Turns
 from headway.server.api.responses_reply import Response, ResponsesReply
-from headway.server.api.scheduled import ScheduledBody
+from headway.server.api.scheduled import ScheduledBody, job_of
 from headway.server.errors import OPENAI_ERRORS
 from headway.server.generation import Job, ServedModel
 from headway.server.renaming import renaming
@@ -220,16 +220,14 @@ class Responses:
             conversation = _conversation(request, functions, turns)
             encode, params, parser = prepare(conversation, self._model, params)
         begun = _begun(request, functions, params, self._model)
-        return Job(
-            model=request.model,
-            stream=bool(request.stream),
+        return job_of(
+            request,
             params=params,
+            reply=ResponsesReply(begun, self._model.tokenizer, logprobs=request.logprobs),
             encode=encode,
             names=names,
-            reply=ResponsesReply(begun, self._model.tokenizer, logprobs=request.logprobs),
+            tenant=request.user,
             parser=parser,
-            tenant=request.user or "",
-            **request.scheduling(),
         )
 
 

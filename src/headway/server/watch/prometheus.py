@@ -87,6 +87,7 @@ class PrometheusMetrics:
         if self._num_starts > 1:
             self._restarts.inc()
             self._show_state(EngineState(0, 0, 0, 0, cache.num_blocks), "")
+            self._hit_rate.set(math.nan)
             return
         self._instruments.info(
             "cache_config_info",

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headway.core.structured import Calls, StructuredOutputs, ToolSignature
+
 __all__ = ["FORMATS", "GENERIC", "CallFormat", "format_of"]
 
 
@@ -45,6 +47,30 @@ class CallFormat:
     def marks(self) -> list[str]:
         """What may be special tokens in a vocabulary, and must reach the reader as text."""
         return _MARK.findall(f"{self.trigger} {self.between} {self.after}")
+
+    def calls_of(
+        self,
+        tools: tuple[ToolSignature, ...],
+        *,
+        required: bool = False,
+        parallel: bool = True,
+        otherwise: StructuredOutputs | None = None,
+    ) -> Calls:
+        """What an output is held to that may, or must, call these tools."""
+        return Calls(
+            tools=tools,
+            trigger=self.trigger,
+            opening=self.opening,
+            before=self.before,
+            between=self.between,
+            after=self.after,
+            again=self.again,
+            closing=self.closing,
+            ignored=self.ignored,
+            required=required,
+            parallel=parallel,
+            otherwise=otherwise,
+        )
 
     def written(self, calls: Sequence[Mapping[str, Any]]) -> str:
         """The text of calls, each as in a message's `tool_calls`."""
