@@ -8,10 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import httpx
 import pytest
+
+from waiting import IN_TIME_S
 
 
 @dataclass
@@ -22,7 +25,7 @@ class Server:
 
     def metric(self, name: str, label: str = "") -> float:
         """The sum over the series of that name that have the label."""
-        text = httpx.get(f"{self.url}/metrics").text
+        text = httpx.get(f"{self.url}/metrics", timeout=IN_TIME_S).text
         series = re.findall(rf"^headway:{name}({{[^}}]*}}) (\S+)$", text, re.MULTILINE)
         return sum(float(value) for labels, value in series if label in labels)
 
@@ -43,7 +46,8 @@ def serving(*options: str) -> Iterator[Server]:
             line = process.stdout.readline()  # once it takes requests; nothing if it failed
             match = re.search(r"http://127\.0\.0\.1:\d+", line)
             assert match, process.stderr.read()
-            banner = "".join(process.stderr.readline() for _ in range(6))
+            lines = iter(process.stderr.readline, "")
+            banner = "".join(takewhile(lambda line: not line.startswith("Started"), lines))
             yield Server(process, match[0], banner)
         finally:
             process.kill()

@@ -6,8 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import httpx
 import pytest
 
 from e2e.conftest import Server, serving
+from waiting import IN_TIME_S, in_time
 
 CAPITAL = "The capital of France is"
 
@@ -62,13 +61,15 @@ def test_a_killed_client_gives_its_blocks_back(server: Server) -> None:
         first = next(lines)
         assert response.status_code == 200, first
         assert server.metric("num_requests_running") == 1, first
-    assert _in_time(lambda: server.metric("num_requests_running") == 0)
+    assert in_time(lambda: server.metric("num_requests_running") == 0)
     assert server.metric("kv_cache_usage_perc") == 0
     assert server.metric("request_success_total", 'finished_reason="abort"') == aborted + 1
 
 
 def test_a_prompt_that_can_never_fit_is_refused_at_once_with_the_numbers(server: Server) -> None:
-    answer = httpx.post(f"{server.url}/v1/completions", json={"prompt": [5] * 8192}, timeout=10)
+    answer = httpx.post(
+        f"{server.url}/v1/completions", json={"prompt": [5] * 8192}, timeout=IN_TIME_S
+    )
     assert answer.status_code == 400
     assert "8192 tokens leave no room" in answer.json()["error"]["message"]
 
@@ -77,7 +78,10 @@ def test_an_interrupted_server_ends_what_runs_on_and_its_recording_is_whole(
     model_path: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "recording"
-    with serving("--record", str(file)) as server:
+    with serving("--record", str(file), "--recipe", "chat", "--max-num-seqs", "8") as server:
+        # Of the recipe, for which no server is started of its own.
+        assert "Recipe     chat: max_num_batched_tokens 8192, max_num_seqs 256" in server.banner
+        assert "           given instead: max_num_seqs 8\n" in server.banner
         done = httpx.post(f"{server.url}/v1/completions", json={"prompt": CAPITAL}, timeout=60)
         assert done.status_code == 200
         endless = {"prompt": CAPITAL, "max_tokens": 8000, "ignore_eos": True, "stream": True}
@@ -88,7 +92,7 @@ def test_an_interrupted_server_ends_what_runs_on_and_its_recording_is_whole(
             assert next(lines).startswith("data: ")
             server.process.send_signal(signal.SIGINT)
             assert list(lines)[-1].startswith('data: {"error":')
-        assert server.process.wait(timeout=20) == 0
+        assert server.process.wait(timeout=IN_TIME_S) == 0
     replay = subprocess.run(
         [sys.executable, "-m", "headway", "replay", str(file)],
         check=False,
@@ -122,11 +126,3 @@ def test_a_server_that_cannot_start_names_the_reason(
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.splitlines()[-1].startswith("headway: error: ")
     assert message in ended.stderr.splitlines()[-1]
-
-
-def _in_time(holds: Callable[[], bool]) -> bool:
-    """Gauges move with the steps."""
-    deadline = time.monotonic() + 20
-    while not (held := holds()) and time.monotonic() < deadline:
-        pass
-    return held

@@ -17,7 +17,7 @@ import pytest
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "serving.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 END = "-- end of output --"
 
 

@@ -9,6 +9,7 @@ import httpx
 
 from e2e.conftest import Server
 from soak.asking import CANARY, say_nothing
+from waiting import IN_TIME_S, in_time
 
 NUM_SILENT = 200
 
@@ -18,7 +19,7 @@ def open_files(server: Server) -> int:
 
 
 def answer(server: Server) -> str:
-    response = httpx.post(f"{server.url}/v1/completions", json=CANARY, timeout=60)
+    response = httpx.post(f"{server.url}/v1/completions", json=CANARY, timeout=IN_TIME_S)
     assert response.status_code == 200, response.text
     return response.json()["choices"][0]["text"]
 
@@ -30,11 +31,12 @@ def test_they_are_in_nobodys_way_and_leave_nothing_behind(server: Server) -> Non
     async def beside_them() -> None:
         async with say_nothing(server.url, NUM_SILENT):
             assert await asyncio.to_thread(answer, server) == text
-            health = await asyncio.to_thread(httpx.get, f"{server.url}/health", timeout=10)
+            health = await asyncio.to_thread(httpx.get, f"{server.url}/health", timeout=IN_TIME_S)
             assert health.status_code == 200
 
     asyncio.run(beside_them())
     assert answer(server) == text
-    while open_files(server) > before:  # those that have gone are noticed one by one
-        assert answer(server) == text
+    # Those that have gone are noticed one by one.
+    assert in_time(lambda: open_files(server) <= before)
+    assert answer(server) == text
     assert server.metric("num_requests_running") == 0

@@ -1,4 +1,7 @@
-"""A process that serves a fake engine whose every answer hangs after its first token."""
+"""A process that serves a fake engine whose every answer hangs after its first token.
+
+serve_fake.py fake|stuck END_WITHIN_S
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,12 @@ class StuckEngine(FakeEngine):
         threading.Event().wait()
 
 
-def main(kind: str) -> None:
+def main(kind: str, end_within_s: float) -> None:
     engine = StuckEngine() if kind == "stuck" else FakeEngine()
     engine.script = lambda request: [delta("a"), HANG]
     app = application(engine, engine.model)
     settings = ServerSettings(port=0)
-    run.END_WITHIN_S = 0.3
+    run.END_WITHIN_S = end_within_s
 
     async def load() -> ASGIApp:
         return app
@@ -43,4 +46,4 @@ def main(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], float(sys.argv[2]))

@@ -1,6 +1,8 @@
 """A process that serves the tiny engine, in a process of its own, as `headway serve` would.
 
-serve_tiny.py '{"args": {…}, "settings": {…}}'
+serve_tiny.py '{"args": {…}, "settings": {…}, "linger_s": 60}'
+
+`linger_s`: how long the server answers once its engine is dead, for a test to see it.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -15,13 +18,13 @@ from starlette.types import ASGIApp
 
 from headway.config import EngineArgs
 from headway.engine.exactness import Exactness
-from headway.errors import HeadwayError
+from headway.errors import EngineDead, HeadwayError
+from headway.server import run
 from headway.server.app import create_app
 from headway.server.generation import ServedModel
 from headway.server.listen import listening, url_of
 from headway.server.process.launch import EngineProcess
 from headway.server.process.remote import EngineObservers, RemoteEngine
-from headway.server.run import Server, serve
 from headway.server.settings import ServerSettings
 from headway.server.watch.instruments import Instruments
 from headway.server.watch.prometheus import PrometheusMetrics
@@ -29,7 +32,17 @@ from server.tiny_child import FACTORY
 from server.tiny_core import MAX_MODEL_LEN, AlphabetTokenizer
 
 
-def main(options: dict[str, dict[str, object]]) -> None:
+class Telling(RemoteEngine):
+    """Says on standard output that the server knows of its end."""
+
+    async def dead(self) -> EngineDead:
+        error = await super().dead()
+        print("dead", flush=True)
+        return error
+
+
+def main(options: dict[str, Any]) -> None:
+    run._LINGER_S = options.get("linger_s", run._LINGER_S)
     args = EngineArgs(**options.get("args", {}))
     settings = ServerSettings(**({"port": 0} | options.get("settings", {})))
     model = ServedModel(
@@ -44,7 +57,7 @@ def main(options: dict[str, dict[str, object]]) -> None:
     instruments = Instruments(model.name)
     metrics = PrometheusMetrics(instruments)
     with listening(settings) as sock:
-        engine = RemoteEngine(
+        engine = Telling(
             EngineProcess(FACTORY),
             step_timeout_s=settings.step_timeout,
             restart=settings.restart_engine,
@@ -53,15 +66,17 @@ def main(options: dict[str, dict[str, object]]) -> None:
 
         async def load() -> ASGIApp:
             observers = EngineObservers(
-                started=lambda ready: metrics.engine_started(ready.cache), stats=metrics.observe
+                started=lambda ready: metrics.engine_started(ready.cache),
+                lost=metrics.engine_lost,
+                stats=metrics.observe,
             )
             await engine.start(args, observers)
             return create_app(engine, model, metrics=instruments.render)
 
-        server = Server(
+        server = run.Server(
             engine, load, sock, on_ready=lambda: print("ready", flush=True), settings=settings
         )
-        serve(server, drain_timeout_s=settings.drain_timeout)
+        run.serve(server, drain_timeout_s=settings.drain_timeout)
     print("returned", flush=True)
 
 

@@ -25,9 +25,11 @@ SCRIPT = Path(__file__).parent / "serve_fake.py"
 
 
 @contextlib.contextmanager
-def server_process(kind: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server_process(
+    kind: str, end_within_s: float = TIMEOUT_S
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A serving process and its first line; it is killed at the end if it still runs."""
-    command = [sys.executable, str(SCRIPT), kind]
+    command = [sys.executable, str(SCRIPT), kind, str(end_within_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -55,7 +57,7 @@ def test_a_port_is_free_again_right_after_a_server_on_it() -> None:
     with bind("127.0.0.1", 0) as server:
         server.listen()
         address = server.getsockname()
-        with socket.create_connection(address):
+        with socket.create_connection(address, TIMEOUT_S):
             server.accept()[0].close()
     bind(*address).close()
 
@@ -79,7 +81,7 @@ def test_a_unix_socket_is_served_and_gone_afterwards(tmp_path: Path, engine: Fak
     path = str(tmp_path / "socket")
     with serving(engine, engine.model, ServerSettings(uds=path)):
         transport = httpx.HTTPTransport(uds=path)
-        with httpx.Client(transport=transport, base_url="http://here") as client:
+        with httpx.Client(transport=transport, base_url="http://here", timeout=TIMEOUT_S) as client:
             assert client.get("/health").status_code == 200
         taken = ServerSettings(uds=path)
         with pytest.raises(InvalidConfig, match=f"uds: a server listens on {path}"):
@@ -140,7 +142,8 @@ def test_clients_that_connect_and_say_nothing_hold_up_nobody_and_are_sent_away(
         for client in silent[::2]:
             client.sendall(b"GET /health HTTP/1.1\r\nHost: ")
         body = {"prompt": "hello"}
-        assert httpx.post(f"{url}/v1/completions", json=body).status_code == 200
+        response = httpx.post(f"{url}/v1/completions", json=body, timeout=TIMEOUT_S)
+        assert response.status_code == 200
         for client in silent:
             with contextlib.suppress(ConnectionResetError):
                 assert client.recv(1) == b""
@@ -186,7 +189,7 @@ def test_a_request_that_hangs_is_ended_with_the_server() -> None:
 
 
 def test_an_engine_that_does_not_end_cannot_hold_the_process() -> None:
-    with server_process("stuck") as (process, _):
+    with server_process("stuck", end_within_s=0.3) as (process, _):
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
 

@@ -22,15 +22,18 @@ FACTORY = "server.tiny_child:build"
 HANG, DIE = ALPHABET[-1], ALPHABET[-2]
 """In a prompt: its step never ends; it takes the process with it."""
 
-_STEP_S = 0.01
+_STEP_S, _SLOW_STEP_S = 0.01, 0.4
 
 
 class FaultyExecutor:
     """Takes its time, and looks for `HANG` and `DIE` in prompts."""
 
-    def __init__(self, inner: Executor, step_s: float) -> None:
+    def __init__(
+        self, inner: Executor, is_slow: Callable[[], bool], hangs: Callable[[], None]
+    ) -> None:
         self._inner = inner
-        self._step_s = step_s
+        self._is_slow = is_slow
+        self._hangs = hangs
         self._never = threading.Event()
 
     def submit(self, plan: StepPlan) -> object:
@@ -38,10 +41,11 @@ class FaultyExecutor:
             if chunk.start == 0:
                 text = "".join(ALPHABET[token] for token in chunk.token_ids)
                 if HANG in text:
+                    self._hangs()
                     self._never.wait()
                 if DIE in text:
                     os._exit(3)
-        self._never.wait(self._step_s)
+        self._never.wait(_SLOW_STEP_S if self._is_slow() else _STEP_S)
         return self._inner.submit(plan)
 
     def collect(self, handle: object) -> StepResult:
@@ -53,8 +57,20 @@ class FaultyExecutor:
 
 def build(args: EngineArgs, *, progress: Callable[[str], None]) -> Built:
     """`args.model` says what is special: it is `never` ready, starts `once` for each path, is
-    `slow`, `bad` or `dies`."""
+    `slow`, `bad` or `dies`. `slow:PATH` is slow, and does not get ready, while there is that file:
+    so a test says how long a request runs on, or an engine loads. `hangs:PATH` makes that file
+    when a step hangs: so a test knows that it does."""
     what, _, path = (args.model or "").partition(":")
+
+    def is_slow() -> bool:
+        return what == "slow" and (not path or Path(path).exists())
+
+    def hangs() -> None:
+        if what == "hangs":
+            Path(path).touch()
+
+    while path and is_slow():
+        threading.Event().wait(_STEP_S)
     if what == "never":
         progress("loading, for ever")
         threading.Event().wait()
@@ -64,11 +80,10 @@ def build(args: EngineArgs, *, progress: Callable[[str], None]) -> Built:
         raise InvalidConfig("max_model_len", "there is no room for it")
     if what == "once":
         Path(path).touch()
-    step_s = 0.4 if what == "slow" else _STEP_S
     core = tiny_core(
-        FaultyExecutor(tiny_executor(), step_s),
-        max_num_seqs=min(args.max_num_seqs, 16),
-        max_num_queued_reqs=args.max_num_queued_reqs,
+        FaultyExecutor(tiny_executor(), is_slow, hangs),
+        max_num_seqs=min(args.tuning.max_num_seqs, 32),
+        max_num_queued_reqs=args.tuning.max_num_queued_reqs,
     )
     config = SimpleNamespace(
         max_model_len=MAX_MODEL_LEN,

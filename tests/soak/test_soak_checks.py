@@ -1,4 +1,5 @@
-"""That the soak and the overload can fail: a server that is wrong in one way is told so."""
+"""That the soak and the overload can fail: a server that is wrong in one way is told so. On virtual
+time, so that no busy machine is taken for a server that is wrong."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ from soak.overload import Figures, Seen, percentile
 from soak.overload import Limits as OverloadLimits
 from soak.served import Usage, gauges, growth
 from soak.server_soak import Limits, Soak
+from virtual_loop import run_virtually
 
 IDLE = "headway:num_requests_running{} 0\nheadway:num_requests_waiting{} 0\n"
 METRICS = IDLE + "headway:kv_cache_usage_perc{} 0.0\n"
 LIMITS = Limits(end_within_s=0.3, idle_within_s=0.0)
+SERVICE_S = 0.1
 
 
 class FakeServer:
@@ -42,8 +45,7 @@ class FakeServer:
             length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
             body = await reader.readexactly(length)
             status, content = self._answer(head.split()[1].decode(), body)
-            if content is None:
-                await asyncio.sleep(60)
+            await asyncio.sleep(60 if content is None else SERVICE_S)
             writer.write(f"HTTP/1.1 {status} x\r\nContent-Length: {len(content)}\r\n\r\n".encode())
             writer.write(content)
             await writer.drain()
@@ -95,7 +97,7 @@ def soaked(server: FakeServer, grown: Callable[[int], int] = lambda _: 0) -> lis
             await soak.run(3, 0.1)
             return soak.problems
 
-    return asyncio.run(run())
+    return run_virtually(run())
 
 
 def test_a_server_that_is_well_has_no_problem() -> None:
@@ -137,7 +139,7 @@ def test_an_answer_that_others_change_is_a_problem() -> None:
             client.close()
             return ending.problem
 
-    assert "'in company' is not the answer" in str(asyncio.run(run()))
+    assert "'in company' is not the answer" in str(run_virtually(run()))
 
 
 STREAM = b'data: {"choices": [{"index": 0, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from headway.errors import InvalidRequest, QueueFull
 from headway.grammar.compiler import GrammarCompiler
 from headway.grammar.pool import GrammarPool
 from tiny_grammar import tiny_tokenizer
+from waiting import in_time
 
 LONG_S = 60.0
 """Nobody waits for so long."""
@@ -33,6 +36,27 @@ class Compiler:
         if name.startswith("wrong"):
             raise asked.wrong("is wrong")
         return f"grammar of {name}"
+
+
+class Timers(list["Timers.One"]):
+    """In the place of `threading.Timer`: each ends when the test says so."""
+
+    class One:
+        daemon = False
+
+        def __init__(self, after_s: float, do: Callable[..., None], args: tuple[Any, ...]) -> None:
+            self.after_s = after_s
+            self.end = partial(do, *args)
+
+        def start(self) -> None:
+            pass
+
+        def cancel(self) -> None:
+            pass
+
+    def __call__(self, *args: Any) -> Timers.One:
+        self.append(self.One(*args))
+        return self[-1]
 
 
 def regex(name: str) -> StructuredOutputs:
@@ -74,10 +98,17 @@ def test_what_is_wrong_is_said_and_not_kept() -> None:
     assert compiler.began == ["wrong", "wrong"]
 
 
-def test_what_takes_too_long_is_refused_and_what_only_waited_is_told_to_come_again() -> None:
+def test_what_takes_too_long_is_refused_and_what_only_waited_is_told_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headway.grammar.pool.Timer", timers := Timers())
     compiler = Compiler("a", "b")
     pool = GrammarPool(compiler, deadline_s=0.05)
     slow, also_slow, waits = (pool.compile(regex(name)) for name in "abc")
+    assert in_time(lambda: len(compiler.began) == 2)
+    assert [timer.after_s for timer in timers] == [0.05] * 3
+    for timer in timers:
+        timer.end()
     with pytest.raises(InvalidRequest, match=r"regex: takes longer than 0\.05 s to compile"):
         of(slow)
     with pytest.raises(InvalidRequest, match=r"takes longer"):
