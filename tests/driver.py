@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.core.drafting import NO_DRAFTS
 from headway.core.params import SamplingParams
-from headway.core.plan import StepPlan
+from headway.core.plan import ChunkError, StepPlan
 from headway.core.preemption import Mode
 from headway.core.request import FinishReason, Request
 from headway.core.step import StepOutcome
@@ -121,7 +121,7 @@ class Driver:
             self.in_flight.append((plan, None if fails else self.executor.submit(plan)))
         return plan
 
-    def collect(self, errors: dict[int, str] | None = None) -> StepOutcome:
+    def collect(self, errors: dict[int, ChunkError] | None = None) -> StepOutcome:
         self.now += 1
         if not self.in_flight:
             return self._keep(self.scheduler.flush())

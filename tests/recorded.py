@@ -11,7 +11,7 @@ from driver import Driver
 from headway.clock import VirtualClock
 from headway.core.drafting import NO_DRAFTS
 from headway.core.params import SamplingParams
-from headway.core.plan import StepPlan, StepResult
+from headway.core.plan import ChunkError, StepPlan, StepResult
 from headway.core.request import FinishReason
 from headway.core.step import StepOutcome
 from headway.engine.core import EngineCore
@@ -47,7 +47,9 @@ class Flaky(SimulatedExecutor):
         if plan.step in self.nan_at and plan.chunks and plan.chunks[0].sample:
             tokens = (None, *result.token_ids[1:])
             accepted = {i: drafts for i, drafts in result.accepted.items() if i}
-            result = replace(result, token_ids=tokens, accepted=accepted, errors={0: "NaN"})
+            result = replace(
+                result, token_ids=tokens, accepted=accepted, errors={0: ChunkError("NaN")}
+            )
         return result, seconds
 
 

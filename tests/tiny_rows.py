@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from headway.core.params import SamplingParams
-from headway.core.plan import Sample
+from headway.core.plan import ChunkError, Sample
 from headway.runtime import sample_reference
 from headway.runtime.adjustments import adjust
 from headway.runtime.inputs import SampleRow
@@ -54,15 +54,18 @@ def draw(logits: Array, rows: Sequence[SampleRow]) -> list[int | None]:
     return found.token_ids
 
 
-def plainly(logits: Array, rows: Sequence[SampleRow]) -> tuple[list[int | None], dict[int, str]]:
+def plainly(
+    logits: Array, rows: Sequence[SampleRow]
+) -> tuple[list[int | None], dict[int, ChunkError]]:
     """Tokens and errors by the plain definition."""
     tokens: list[int | None] = [None] * len(rows)
     errors = {}
     for i, row in enumerate(rows):
-        try:
-            tokens[i] = sample_row(logits[i], row)
-        except ValueError as error:
-            errors[i] = str(error)
+        match sample_row(logits[i], row):
+            case ChunkError() as error:
+                errors[i] = error
+            case token:
+                tokens[i] = token
     return tokens, errors
 
 

@@ -197,6 +197,8 @@ CONTRADICTIONS = [
         "allowed_token_ids"),
     Row("every token stops", COMPLETIONS,
         {"stop_token_ids": list(range(61)), "min_tokens": 1}, 400, "stop_token_ids"),
+    Row("words that are all there is", COMPLETIONS,
+        {"bad_words": [chr(65 + i) for i in range(61)]}, 400, "bad_words"),
     Row("more at least than at most", COMPLETIONS, {"min_tokens": 4, "max_tokens": 3}, 400,
         "min_tokens"),
     Row("options of no stream", COMPLETIONS, {"stream_options": {}}, 400, "stream_options"),

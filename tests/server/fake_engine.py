@@ -7,7 +7,7 @@ import queue
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 
-from headway.core.plan import TokenLogprobs
+from headway.core.plan import ChunkError, TokenLogprobs
 from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputDelta
 from headway.errors import EngineDead, RequestTooLarge
@@ -32,12 +32,14 @@ def delta(
     stop_reason: int | str | None = None,
     cached: int = 0,
     error: str | None = None,
+    fields: Sequence[str] = (),
     logprobs: tuple[TokenLogprobs, ...] = (),
     prompt_logprobs: tuple[TokenLogprobs, ...] = (),
 ) -> OutputDelta:
     """One delta; its tokens are the characters of its text unless told otherwise."""
     ids = tuple(map(ord, text)) if tokens is None else tuple(tokens)
-    return OutputDelta("", text, ids, finish, stop_reason, cached, error, logprobs, prompt_logprobs)
+    why = None if error is None else ChunkError(error, tuple(fields))
+    return OutputDelta("", text, ids, finish, stop_reason, cached, why, logprobs, prompt_logprobs)
 
 
 class CharacterTokenizer:
@@ -156,6 +158,8 @@ class FakeEngine:
         self.script: Script = echo
         self.full: Exception | None = None
         """Raised by `check_room`."""
+        self.asked_room: list[int] = []
+        """What `check_room` was asked for."""
         self.refusal: Exception | None = None
         """Raised by `add`."""
         self.added: queue.Queue[NewRequest] = queue.Queue()
@@ -176,6 +180,7 @@ class FakeEngine:
         self.observers.append(observer)
 
     async def check_room(self, num_reqs: int = 1) -> None:
+        self.asked_room.append(num_reqs)
         if self.full is not None:
             raise self.full
 

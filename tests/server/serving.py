@@ -24,6 +24,7 @@ from headway.server.settings import ServerSettings
 from headway.server.watch.instruments import Instruments
 from headway.server.watch.prometheus import PrometheusMetrics
 from headway.server.watch.stats import StatsObserver
+from waiting import IN_TIME_S
 
 __all__ = [
     "CREATED",
@@ -38,8 +39,7 @@ __all__ = [
 
 MODEL = "the-model"
 CREATED = 1_700_000_000
-TIMEOUT_S = 20.0
-"""For what must happen; nothing waits this long unless it is broken."""
+TIMEOUT_S = IN_TIME_S
 
 
 class InProcessEngine(ServedEngine, Protocol):

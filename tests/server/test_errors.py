@@ -266,6 +266,22 @@ def test_a_full_queue_costs_no_tokenising(client: httpx.Client, engine: FakeEngi
     assert engine.model.tokenizer.texts == []
 
 
+def test_room_is_asked_for_every_completion(client: httpx.Client, engine: FakeEngine) -> None:
+    assert post(client, prompt=["a", "b", "c"], n=2, temperature=1.0).status_code == 200
+    assert post(client).status_code == 200
+    assert engine.asked_room == [6, 1]
+
+
+@pytest.mark.parametrize(("seconds", "header"), [(1.2, "2"), (None, None)])
+def test_a_lost_engine_says_when_another_is_there(
+    client: httpx.Client, engine: FakeEngine, seconds: float | None, header: str | None
+) -> None:
+    engine.full = EngineDead("the engine has stopped", seconds)
+    response = post(client)
+    assert (response.status_code, error_of(response)["code"]) == (503, "engine_dead")
+    assert response.headers.get("retry-after") == header
+
+
 def test_a_dead_engine_is_503(client: httpx.Client, engine: FakeEngine) -> None:
     engine.is_alive = False
     response = post(client)
@@ -303,6 +319,32 @@ def test_an_end_before_the_first_byte_is_a_status(
     assert (response.status_code, error_of(response)["code"]) == (status, code)
 
 
+@pytest.mark.parametrize(
+    ("fields", "names", "param"),
+    [
+        (("bad_words", "min_tokens"), "bad_words, min_tokens", "bad_words"),
+        (("structured_outputs",), "structured_outputs", "structured_outputs"),
+    ],
+)
+def test_what_a_request_forbids_itself_is_its_own_fault(
+    client: httpx.Client, engine: FakeEngine, fields: tuple[str, ...], names: str, param: str
+) -> None:
+    end = delta(finish="error", error="leave no token", fields=fields)
+    engine.script = lambda request: [end]
+    for stream in (False, True):
+        response = post(client, stream=stream)
+        assert response.status_code == 400
+        assert error_of(response) == {
+            "message": f"{names}: leave no token",
+            "type": "invalid_request_error",
+            "param": param,
+            "code": None,
+        }
+    engine.script = lambda request: [delta("a"), end]
+    *_, last = [line for line in post(client, stream=True).text.split("\n\n") if line]
+    assert json.loads(last.removeprefix("data: "))["error"] == error_of(response)
+
+
 def test_an_error_says_why(client: httpx.Client, engine: FakeEngine) -> None:
     engine.script = lambda request: [delta(finish="error", error="NaN logits")]
     assert error_of(post(client))["message"] == "NaN logits"
@@ -337,5 +379,5 @@ def test_one_failed_prompt_of_several_ends_the_others(
         else [delta("b") for _ in range(10)]
     )
     assert post(client, prompt=["x", "y"]).status_code == 500
-    assert engine.aborted.get(timeout=5).endswith("-1")
+    assert engine.aborted.get(timeout=TIMEOUT_S).endswith("-1")
     assert engine.aborted.empty()

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from server.anything import AnythingEngine
 from server.bodies import STRUCTS, bodies
+from waiting import in_time
 
 MAX_EXAMPLES = int(os.environ.get("HEADWAY_FUZZ", "60"))
 
@@ -37,7 +38,7 @@ def test_every_body_is_answered(
         response = anything_client.post(path, content=body)
         statuses.add(response.status_code)
         check_answer(response)
-        assert anything.kv.num_used == 0
+        assert in_time(lambda: anything.kv.num_used == 0)
 
     check()
     assert anything_client.get("/health").status_code == 200
@@ -59,7 +60,5 @@ def check_answer(response: httpx.Response) -> None:
     match response.status_code:
         case 503 | 529:  # it asked to wait no longer than a moment
             assert "waited too long" in message
-        case 500:  # it had to be tried to be known
-            assert "no token can be sampled" in message
         case status:
             assert status in (400, 404, 413)

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from server.anything import AnythingEngine
 from server.serving import TIMEOUT_S, serving
+from waiting import in_time
 
 with warnings.catch_warnings():  # its dependencies'
     warnings.simplefilter("ignore")
@@ -64,7 +65,7 @@ def url() -> Iterator[str]:
     engine = AnythingEngine()
     with serving(engine.engine, engine.model) as url:
         yield url
-        assert engine.kv.num_used == 0
+        assert in_time(lambda: engine.kv.num_used == 0)
 
 
 @pytest.fixture(scope="module")

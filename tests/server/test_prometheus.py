@@ -163,14 +163,21 @@ def test_an_engine_with_nothing_left_to_do_shows_zero_and_what_its_cache_still_h
     )
 
 
-def test_an_engine_started_again_is_counted_and_has_nothing() -> None:
+def test_an_engine_that_is_lost_has_nothing_and_one_started_again_is_counted() -> None:
     shown = Shown()
     shown.metrics.engine_started(CACHE)
     shown.step(STEP)
+    shown.metrics.engine_lost()
+    nothing = {
+        "num_requests_running": 0,
+        "num_requests_waiting": 0,
+        "kv_cache_usage_perc": 0,
+        "kv_cache_cached_perc": 0,
+        "prefix_cache_queries_total": 21,
+    }
+    shown.holds({"engine_restarts_total": 0, **nothing})
     shown.metrics.engine_started(CACHE)
-    shown.holds(
-        {"engine_restarts_total": 1, "num_requests_running": 0, "prefix_cache_queries_total": 21}
-    )
+    shown.holds({"engine_restarts_total": 1, **nothing})
 
 
 def test_tenants_are_counted_where_asked_and_only_so_many_of_them() -> None:

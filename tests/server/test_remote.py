@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from headway.clock import MonotonicClock
 from headway.config import EngineArgs
 from headway.core.params import SamplingParams
 from headway.engine.async_engine import AsyncEngine
+from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest, OutputDelta, fan_out
 from headway.errors import (
     EngineDead,
@@ -24,11 +28,24 @@ from headway.errors import (
 from headway.server.generation import ServedEngine, Stream
 from headway.server.process.launch import EngineProcess
 from headway.server.process.link import EngineLink
-from headway.server.process.messages import CheckRoom, Done, Ended, Ready, Stepped, pack
+from headway.server.process.messages import (
+    CheckRoom,
+    Done,
+    Ended,
+    Heartbeat,
+    Ready,
+    Stepped,
+    pack,
+)
 from headway.server.process.remote import EngineObservers, RemoteEngine
-from headway.server.watch.stats import StepStats
+from headway.server.process.watchdog import LOADING_SILENCE_S, SILENCE_S
+from headway.server.watch.stats import CacheInfo, StepStats
 from server.tiny_child import FACTORY, HANG
 from server.tiny_core import ALPHABET, MAX_MODEL_LEN, tiny_core, tiny_executor
+from virtual_loop import run_virtually
+from waiting import IN_TIME_S
+
+READY = Ready(100, Exactness(False, "not probed"), CacheInfo(16, 10, 1000, "int8", True), "Tiny")
 
 
 def greedy(name: str, length: int = 20, **params: object) -> NewRequest:
@@ -104,9 +121,16 @@ def test_it_answers_as_the_engine_in_this_process_does_and_tells_of_every_step()
     }
 
 
-def test_what_the_engine_refuses_is_refused_here_with_all_it_says() -> None:
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """While there is this file, the engine of the model `slow:PATH` is slow, or loads on."""
+    return tmp_path / "slow"
+
+
+def test_what_the_engine_refuses_is_refused_here_with_all_it_says(slow: Path) -> None:
     async def check() -> None:
-        async with started(max_num_queued_reqs=2, max_num_seqs=1) as engine:
+        model = f"slow:{slow}"
+        async with started(max_num_queued_reqs=2, max_num_seqs=1, model=model) as engine:
             error = await refusal(engine.add([greedy("long", MAX_MODEL_LEN)]))
             assert isinstance(error, RequestTooLarge)
             assert error.field == "prompt"
@@ -119,6 +143,7 @@ def test_what_the_engine_refuses_is_refused_here_with_all_it_says() -> None:
             assert isinstance(error, InvalidRequest)
             assert error.field == "top_k"
             await engine.check_room()
+            slow.touch()
             streams = [(await engine.add([greedy(f"r{i}", max_tokens=50)]))[0] for i in range(2)]
             assert (await anext(streams[0])).token_ids
             error = await refusal(engine.add([greedy("r0")]))
@@ -128,6 +153,7 @@ def test_what_the_engine_refuses_is_refused_here_with_all_it_says() -> None:
                 error = await refusal(asked)
                 assert isinstance(error, QueueFull)
                 assert "max_num_queued_reqs" in str(error)
+            slow.unlink()
             # None of them has left anything behind, also not an id that is in use.
             for stream in streams:
                 stream.abort()
@@ -138,15 +164,17 @@ def test_what_the_engine_refuses_is_refused_here_with_all_it_says() -> None:
     asyncio.run(check())
 
 
-def test_an_add_that_is_cancelled_half_way_leaves_nothing_running() -> None:
+def test_an_add_that_is_cancelled_half_way_leaves_nothing_running(slow: Path) -> None:
     async def check(seen: Seen) -> None:
-        async with started(seen) as engine:
+        async with started(seen, model=f"slow:{slow}") as engine:
+            slow.touch()
             adding = asyncio.create_task(engine.add([greedy("gone", max_tokens=100)]))
             await asyncio.sleep(0)
             adding.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await adding
             (stream,) = await engine.add([greedy("next")])
+            slow.unlink()
             assert len(await rest(stream)) == 8
         reasons = {record.request_id: record for each in seen.stats for record in each.ended}
         assert reasons["gone"].finish_reason == "abort"
@@ -167,7 +195,7 @@ def test_a_slow_step_that_lives_is_not_hung() -> None:
 
 def test_a_lost_engine_fails_what_is_open_and_refuses_what_comes() -> None:
     async def check() -> None:
-        async with started(step_timeout_s=0.3) as engine:
+        async with started(step_timeout_s=1.0) as engine:
             (first,) = await engine.add([greedy("first", max_tokens=1)])
             await rest(first)
             hang = NewRequest("hang", [ALPHABET.index(HANG)], SamplingParams())
@@ -201,6 +229,19 @@ def test_an_engine_that_cannot_start_says_why(
     asyncio.run(check())
 
 
+def test_the_engine_logs_in_the_form_that_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    async def check() -> None:
+        engine = RemoteEngine(EngineProcess(FACTORY, log_format="json"), step_timeout_s=1.0)
+        with pytest.raises(EngineDead):
+            await engine.start(EngineArgs(model="dies"), EngineObservers())
+        await engine.stop()
+
+    asyncio.run(check())
+    [line] = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert (line["level"], line["message"]) == ("ERROR", "the engine cannot start")
+    assert "RuntimeError: no" in line["exception"]
+
+
 def test_stopping_before_the_start_ends_the_process() -> None:
     async def check() -> None:
         engine = RemoteEngine(EngineProcess(FACTORY), step_timeout_s=1.0)
@@ -210,7 +251,11 @@ def test_stopping_before_the_start_ends_the_process() -> None:
     asyncio.run(check())
 
 
-def test_an_engine_that_is_stopped_while_it_loads_is_not_waited_for() -> None:
+def test_an_engine_that_is_stopped_while_it_loads_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headway.server.process.remote._EXIT_S", 2 * IN_TIME_S)
+
     async def check() -> None:
         engine = RemoteEngine(EngineProcess(FACTORY), step_timeout_s=1.0)
         loads = asyncio.Event()
@@ -219,7 +264,7 @@ def test_an_engine_that_is_stopped_while_it_loads_is_not_waited_for() -> None:
         await loads.wait()
         starting.cancel()
         assert not engine.is_alive
-        async with asyncio.timeout(1.0):  # of the 2 s for one that has something to end
+        async with asyncio.timeout(IN_TIME_S):
             await engine.stop()
 
     asyncio.run(check())
@@ -228,6 +273,43 @@ def test_an_engine_that_is_stopped_while_it_loads_is_not_waited_for() -> None:
 class NoProcess:
     def kill(self) -> None:
         pass
+
+    def dump(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("when", ["at once", "while it loads", "once it is ready"])
+def test_an_engine_that_falls_silent_is_lost_at_every_stage(when: str) -> None:
+    async def check() -> float:
+        loop = asyncio.get_running_loop()
+        clock = SimpleNamespace(now=loop.time)
+        link = EngineLink(
+            NoProcess(),  # type: ignore[arg-type]
+            stepped=lambda _message: None,
+            progress=lambda _line: None,
+            clock=clock,
+            step_timeout_s=1.0,
+            gone=lambda: EngineDead("gone"),
+        )
+        ours, theirs = socket.socketpair()
+        with theirs:
+            await loop.create_connection(lambda: link, sock=ours)
+            for _ in range(0 if when == "at once" else 9):
+                await asyncio.sleep(50.0 if when == "while it loads" else 2.0)
+                link.data_received(pack(Heartbeat(None, 0.0)))
+                if when == "once it is ready" and not link.ready.done():
+                    link.data_received(pack(READY))
+            silent_from = loop.time()
+            assert "not been heard of" in await link.lost
+            took = loop.time() - silent_from
+            assert link.is_up is False
+            assert (link.ready.exception() is None) == (when == "once it is ready")
+            await asyncio.sleep(1.0)  # until it is killed
+        return took
+
+    took = run_virtually(check())
+    silence_s = SILENCE_S if when == "once it is ready" else LOADING_SILENCE_S
+    assert silence_s < took < silence_s + 1.0
 
 
 def test_what_an_engine_says_after_its_end_is_not_heeded() -> None:
@@ -238,6 +320,7 @@ def test_what_an_engine_says_after_its_end_is_not_heeded() -> None:
             progress=lambda _line: None,
             clock=MonotonicClock(),
             step_timeout_s=1.0,
+            gone=lambda: EngineDead("gone"),
         )
         ours, theirs = socket.socketpair()
         with theirs:

@@ -231,7 +231,7 @@ def test_what_asks_for_nothing_is_taken(client: httpx.Client, field: dict[str, o
             "input[0].content[0].type",
         ),
         ({"input": [CALL | {"arguments": "[1]"}]}, "input[0].arguments"),
-        ({"input": [CALL | {"arguments": "{"}]}, "input[0].arguments"),
+        ({"input": [CALL | {"arguments": "{]"}]}, "input[0].arguments"),
         (
             {"input": [{"type": "reasoning", "encrypted_content": "x"}]},
             "input[0].encrypted_content",
@@ -253,7 +253,7 @@ def test_what_asks_for_nothing_is_taken(client: httpx.Client, field: dict[str, o
         ({"max_output_tokens": "many"}, "max_output_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
-        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
         ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
         ({"queue_timeout_ms": 0}, "queue_timeout_ms"),
         ({"n": 2}, "n"),

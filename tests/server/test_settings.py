@@ -17,6 +17,8 @@ from headway.server.settings import API_KEY_VARIABLE, ServerSettings
         ("drain_timeout", {"drain_timeout": -1.0}),
         ("drain_timeout", {"drain_timeout": float("nan")}),
         ("drain_timeout", {"drain_timeout": float("inf")}),
+        ("drain_timeout", {"drain_timeout": 1e30}),
+        ("step_timeout", {"step_timeout": 1e30}),
         ("step_timeout", {"step_timeout": 0.0}),
         ("root_path", {"root_path": "llm"}),
         ("root_path", {"root_path": "/llm/"}),

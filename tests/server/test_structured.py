@@ -34,6 +34,8 @@ def schema_format(**fields: Any) -> dict[str, Any]:
         (None, {"type": "json_object"}, {"json_object": True}),
         (None, schema_format(), {"json": SCHEMA}),
         (None, schema_format(strict=False, description="d"), {"json": SCHEMA}),
+        (None, schema_format(schema=None), {"json_object": True}),
+        (None, {"type": "json_schema", "json_schema": {"name": "n"}}, {"json_object": True}),
         ({"json": SCHEMA}, None, {"json": SCHEMA}),
         ({"json": '{"type": "null"}', "regex": None}, None, {"json": '{"type": "null"}'}),
         ({"regex": "a+"}, {"type": "text"}, {"regex": "a+"}),
@@ -86,7 +88,6 @@ def test_what_is_wrong_is_named_as_the_body_names_it(
         ({"choice": "a"}, None),
         (None, {"type": "xml"}),
         (None, {"type": "json_schema"}),
-        (None, schema_format(schema=None)),
         (None, schema_format(other=1)),
     ],
 )

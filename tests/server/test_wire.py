@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headway.config import EngineArgs
 from headway.core.params import SamplingParams
-from headway.core.plan import TokenLogprobs
+from headway.core.plan import ChunkError, TokenLogprobs
 from headway.engine.outputs import NewRequest, OutputDelta, fan_out
 from headway.errors import (
     EngineDead,
@@ -83,7 +83,9 @@ def test_options_and_deltas_arrive_as_they_were() -> None:
     logprobs = TokenLogprobs(5, -0.5, 1, ((5, -0.5), (6, -1.5)))
     deltas = [
         OutputDelta("a", "é", (5,), None, None, 3, None, (logprobs,), (logprobs,)),
-        OutputDelta("b", "", (), "stop", "word", error="why"),
+        OutputDelta(
+            "b", "", (), "stop", "word", error=ChunkError("why", ("bad_words", "min_tokens"))
+        ),
     ]
     assert decode_from_engine(body(pack(Stepped(deltas, [])))) == Stepped(deltas, [])
 

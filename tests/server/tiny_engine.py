@@ -28,11 +28,13 @@ __all__ = ["ALPHABET", "AlphabetTokenizer", "TinyEngine"]
 
 
 class TellingEngine(AsyncEngine):
-    """Puts what it accepts into a queue; `observer` sees all after every other observer."""
+    """Puts what it accepts into a queue, and what is aborted into another; `observer` sees all
+    after every other observer."""
 
     def __init__(self, core: EngineCore, observer: Observer) -> None:
         super().__init__(core)
         self.added: queue.Queue[NewRequest] = queue.Queue()
+        self.aborted: queue.Queue[str] = queue.Queue()
         self._observer = observer
 
     def start(self) -> None:
@@ -44,6 +46,10 @@ class TellingEngine(AsyncEngine):
         for request in requests:
             self.added.put(request)
         return streams
+
+    def _abort(self, request_id: str) -> None:
+        super()._abort(request_id)
+        self.aborted.put(request_id)
 
 
 class TinyEngine:

@@ -161,7 +161,7 @@ class Conversation:
                 first_token_s=times[0] - started if times else None,
                 decode_s=times[-1] - times[0] if times else 0.0,
                 finish_reason=(last and last.finish_reason) or "abort",
-                error=last.error if last else None,
+                error=str(last.error) if last and last.error else None,
             )
             said = "".join(delta.text for delta in deltas)
             if said or self.answer.finish_reason in ("stop", "length"):

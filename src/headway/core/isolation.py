@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from headway.core.admission import Admission
+from headway.core.plan import ChunkError
 from headway.core.preemption import Preemption
 from headway.core.request import FinishReason, Request, RequestState
 from headway.core.roster import Roster
@@ -63,7 +64,7 @@ class Isolation:
             return []
         self.clear(suspect)
         self._roster.end(suspect, FinishReason.ERROR, now)
-        return [Update(suspect, None, FinishReason.ERROR, error)]
+        return [Update(suspect, None, FinishReason.ERROR, ChunkError(error))]
 
     def clear(self, request: Request) -> None:
         """It ended."""

@@ -18,6 +18,7 @@ __all__ = [
     "PromptRows",
     "Chunk",
     "StepPlan",
+    "ChunkError",
     "TokenLogprobs",
     "StepResult",
     "Executor",
@@ -144,6 +145,19 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkError:
+    """Why a chunk has no token."""
+
+    message: str
+    fields: tuple[str, ...] = ()
+    """What the request asks for that together leaves none, as its caller calls it; empty: the
+    request is not at fault."""
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.fields)}: {self.message}" if self.fields else self.message
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What a plan came to; tuples are in the order of the plan's chunks."""
 
@@ -153,7 +167,7 @@ class StepResult:
     accepted: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Index of a chunk → the tokens sampled before that one: its first drafts, as far as each
     equals what was sampled in its place. Chunks of which no draft was accepted may be left out."""
-    errors: Mapping[int, str] = field(default_factory=dict)
+    errors: Mapping[int, ChunkError] = field(default_factory=dict)
     """Index of a chunk → why it has no token (NaN logits, for one). Other chunks stand."""
     logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
     """Index of a chunk → of its sampled token, where its params ask for `logprobs`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headway.core.kv_cache import KVCacheManager
-from headway.core.plan import Chunk, PromptRows, StepPlan, TokenLogprobs
+from headway.core.plan import Chunk, ChunkError, PromptRows, StepPlan, TokenLogprobs
 from headway.core.request import FinishReason, Request
 from headway.metrics import Admission, Costs, RequestRecord, StepRecord
 
@@ -187,7 +187,7 @@ class Update(NamedTuple):
     token_id: int | None
     """The output token it gained, if any."""
     finish_reason: FinishReason | None
-    error: str | None = None
+    error: ChunkError | None = None
     logprobs: TokenLogprobs | None = None
     """Of the token, where the request asks for them."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headway.clock import Clock
 from headway.core.drafting import NO_DRAFTS
-from headway.core.plan import Executor, StepPlan
+from headway.core.plan import ChunkError, Executor, StepPlan
 from headway.core.request import FinishReason, Request
 from headway.core.scheduler import Scheduler
 from headway.core.step import StepOutcome
@@ -54,7 +54,7 @@ class Recorder(Protocol):
         now: float,
         *,
         step: int | None = None,
-        errors: Mapping[int, str] | None = None,
+        errors: Mapping[int, ChunkError] | None = None,
         failed: str | None = None,
     ) -> None: ...
     def close(self) -> None: ...
@@ -328,7 +328,7 @@ class EngineCore:
         now: float,
         *,
         step: int | None = None,
-        errors: Mapping[int, str] | None = None,
+        errors: Mapping[int, ChunkError] | None = None,
         failed: str | None = None,
     ) -> list[OutputDelta]:
         """Called with the lock held. What it is about is said as in `Recorder.applied`."""

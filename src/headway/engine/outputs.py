@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from headway.core.params import SamplingParams
-from headway.core.plan import TokenLogprobs
+from headway.core.plan import ChunkError, TokenLogprobs
 from headway.core.request import FinishReason, Request
 from headway.core.step import Update
 from headway.errors import InvalidRequest
@@ -87,7 +87,7 @@ class OutputDelta(msgspec.Struct, frozen=True, array_like=True):
     """The stop token or stop string that ended it; None for the model's own end of sequence."""
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache."""
-    error: str | None = None
+    error: ChunkError | None = None
     """What went wrong, with `finish_reason` error."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """Of `token_ids`, where the request asks for them."""
@@ -175,7 +175,8 @@ class RequestOutput:
         self.finished = all(item.finish_reason is not None for item in self.outputs)
         if index == 0:
             self.num_cached_tokens = delta.num_cached_tokens
-        self.error = self.error or delta.error
+        if delta.error is not None:
+            self.error = self.error or str(delta.error)
 
 
 def _by_token(logprobs: TokenLogprobs, tokenizer: Tokenizer) -> dict[int, Logprob]:

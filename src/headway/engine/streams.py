@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from headway.core.plan import ChunkError
 from headway.core.request import FinishReason
 from headway.engine.outputs import OutputDelta
 from headway.errors import HeadwayError, InvalidRequest
@@ -69,7 +70,7 @@ class RequestStream:
         self._put(delta)
         if self._num_unread > MAX_UNREAD_TOKENS and not self._closed:
             message = f"the client reads too slowly: over {MAX_UNREAD_TOKENS} tokens wait for it"
-            self._put(_end(self.request_id, FinishReason.ERROR, message))
+            self._put(_end(self.request_id, FinishReason.ERROR, ChunkError(message)))
             self._on_abort(self.request_id)
 
     def fail(self, error: HeadwayError) -> None:
@@ -138,5 +139,5 @@ class Streams:
         self._streams.clear()
 
 
-def _end(request_id: str, reason: FinishReason, error: str | None = None) -> OutputDelta:
+def _end(request_id: str, reason: FinishReason, error: ChunkError | None = None) -> OutputDelta:
     return OutputDelta(request_id, "", (), reason.value, error=error)

@@ -16,6 +16,12 @@ __all__ = ["CompiledGrammar", "GrammarCompiler", "TokenConstraint"]
 
 _LIMITS = LLParserLimits(max_lexer_states=25_000, verbose_errors=False)
 """A state takes a kilobyte or two. What else a mask may take ends within some 20 ms."""
+_LIMITS_OF_EXPRESSIONS = LLParserLimits(
+    max_lexer_states=25_000, verbose_errors=False, initial_lexer_fuel=50_000
+)
+"""Of regular expressions and grammars, whose compilation takes as long as the square of what is
+optional in a row: a second and a half for 10,000 `a?`, the most that this leaves. A schema of
+20,000 values needs more, and its patterns are bounded in `schema`."""
 
 _PLACE = re.compile(r"^(at )?\d+\(\d+\): ")
 
@@ -73,7 +79,8 @@ class GrammarCompiler:
         if vocabulary is None:
             raise asked.wrong("the model has no end of sequence, so that nothing could end it")
         try:
-            grammar = CompiledGrammar(_matcher(vocabulary, to_lark(asked, self._special)))
+            lark = to_lark(asked, self._special)
+            grammar = CompiledGrammar(_matcher(vocabulary, lark, _limits(asked)))
             grammar.start().allowed(())
         except ValueError as error:
             for part in _parts(asked):
@@ -122,8 +129,15 @@ def _parts(asked: StructuredOutputs) -> Iterator[StructuredOutputs]:
         yield asked.calls.otherwise
 
 
-def _matcher(vocabulary: LLTokenizer, grammar: str) -> LLMatcher:
-    matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=_LIMITS)
+def _limits(asked: StructuredOutputs) -> LLParserLimits:
+    answer = asked if asked.calls is None else asked.calls.otherwise
+    if answer is not None and answer.kind in ("regex", "grammar"):
+        return _LIMITS_OF_EXPRESSIONS
+    return _LIMITS
+
+
+def _matcher(vocabulary: LLTokenizer, grammar: str, limits: LLParserLimits) -> LLMatcher:
+    matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=limits)
     if matcher.is_error():
         raise ValueError(_why(matcher))
     return matcher

@@ -9,7 +9,7 @@ from hashlib import sha256
 from os import PathLike
 
 from headway.core.drafting import NO_DRAFTS
-from headway.core.plan import StepPlan
+from headway.core.plan import ChunkError, StepPlan
 from headway.core.request import FinishReason, Request
 from headway.core.step import StepOutcome
 from headway.metrics import Costs, StepRecord
@@ -139,7 +139,7 @@ class Recorder:
         now: float,
         *,
         step: int | None = None,
-        errors: Mapping[int, str] | None = None,
+        errors: Mapping[int, ChunkError] | None = None,
         failed: str | None = None,
     ) -> None:
         """A result was applied, a failure was, or nothing had been run.
@@ -154,7 +154,7 @@ class Recorder:
         by_request: dict[int, str] = {}
         if errors:
             chunks = self._in_flight[0].chunks
-            by_request = {chunks[index][0]: error for index, error in errors.items()}
+            by_request = {chunks[index][0]: str(error) for index, error in errors.items()}
         accepted = {} if step is None or failed is not None else self._accepted(outcome)
         records = [self._taken(record) for record in outcome.records]
         ended = []

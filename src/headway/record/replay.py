@@ -15,7 +15,7 @@ from hashlib import sha256, shake_128
 from typing import Any
 
 from headway.core.params import SamplingParams
-from headway.core.plan import Chunk, StepPlan, StepResult, TokenLogprobs
+from headway.core.plan import Chunk, ChunkError, StepPlan, StepResult, TokenLogprobs
 from headway.core.request import FinishReason, Request
 from headway.core.step import StepOutcome
 from headway.errors import InvalidRequest, QueueFull
@@ -214,7 +214,11 @@ class _Replay:
         self, plan: StepPlan, errors: Mapping[int, str], accepted: Mapping[int, int]
     ) -> StepResult:
         numbers = [int(chunk.request_id) for chunk in plan.chunks]
-        failed = {index: errors[number] for index, number in enumerate(numbers) if number in errors}
+        failed = {
+            index: ChunkError(errors[number])
+            for index, number in enumerate(numbers)
+            if number in errors
+        }
         sampled = [
             () if index in failed else self._sampled(chunk, accepted.get(numbers[index], 0))
             for index, chunk in enumerate(plan.chunks)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from headway.config import RECIPES
 from headway.core.acceptance import Door
 from headway.core.kv_cache import KVCacheManager
 from headway.core.preemption import Mode
@@ -47,10 +48,14 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_num_queued_tokens: int | None = None
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> SchedulerConfig:
-        """The same but for these fields; text stands for what it says ("8" is a number).
+        """The same but for these fields; text stands for what it says ("8" is a number). `recipe`
+        stands for all the fields of a recipe that are not given too.
 
         Raises InvalidConfig, naming the field.
         """
+        overrides = dict(overrides)
+        if (recipe := overrides.pop("recipe", None)) is not None:
+            overrides = {**self._recipe(recipe), **overrides}
         for name in overrides:
             if name not in self.__struct_fields__:
                 known = ", ".join(self.__struct_fields__)
@@ -61,6 +66,17 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at ")
             raise InvalidConfig(path.strip("`").removeprefix("$."), message) from error
+
+    def _recipe(self, name: str) -> dict[str, Any]:
+        """Its fields. Blocks of another size are as many as the same memory holds, and no request
+        is longer than they are together (rule S10)."""
+        if name not in RECIPES:
+            raise InvalidConfig("recipe", f"must be one of {', '.join(RECIPES)}, not {name!r}")
+        recipe = RECIPES[name]
+        num_kv_blocks = max(1, self.num_kv_blocks * self.block_size // recipe.block_size)
+        max_model_len = min(self.max_model_len, num_kv_blocks * recipe.block_size)
+        blocks = {"num_kv_blocks": num_kv_blocks, "max_model_len": max_model_len}
+        return {**recipe.options(), **blocks}
 
 
 _POLICY_OPTIONS: Mapping[str, Mapping[str, str]] = {

@@ -8,11 +8,12 @@ does not depend on any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from headway.core.plan import ChunkError
 from headway.runtime.inputs import SampleRow
 
 __all__ = ["philox_4x32", "uniforms", "why_no_token"]
@@ -53,31 +54,42 @@ def uniforms(rows: Sequence[SampleRow]) -> npt.NDArray[np.float64]:
     return numbers
 
 
-def why_no_token(largest_logit: float, row: SampleRow) -> str | None:
+def why_no_token(largest_logit: float, row: SampleRow) -> ChunkError | None:
     """Why a row with this largest logit (NaN where it holds any) cannot be sampled; else None.
 
     The largest is that after bans, biases and penalties.
     """
     if math.isfinite(largest_logit):
         return None
-    sample = row.sample
     if row.failure:
-        return f"no token can be sampled: structured_outputs: {row.failure}"
+        return ChunkError(row.failure, (_structure(row),))
     if largest_logit == -math.inf:
-        bans = {
-            "structured_outputs": row.mask is not None,
-            "allowed_token_ids": sample.params.allowed_token_ids is not None,
-            "bad_words": bool(sample.bad_words),
-            "min_tokens (stop tokens are suppressed)": bool(row.suppressed),
-        }
-        given = [name for name, is_given in bans.items() if is_given]
-        if not given:
-            return "no token can be sampled: every logit is -inf"
-        leave = "leaves" if len(given) == 1 else "together leave"
-        return f"no token can be sampled: {', '.join(given)} {leave} none"
-    penalty = sample.params.repetition_penalty
+        if not (fields := tuple(_bans(row))):
+            return ChunkError("no token can be sampled: every logit is -inf")
+        leave = "leaves" if len(fields) == 1 else "together leave"
+        return ChunkError(f"{leave} no token that can be sampled", fields)
+    # No fault of the request's, whose biases and penalties are bounded.
+    penalty = row.sample.params.repetition_penalty
     after = "" if penalty == 1.0 else f" (with repetition_penalty {penalty:g})"
-    return f"no token can be sampled: the logits{after} hold NaN or infinity"
+    return ChunkError(f"no token can be sampled: the logits{after} hold NaN or infinity")
+
+
+def _bans(row: SampleRow) -> Iterator[str]:
+    """What the request asks for that may have banned a token here."""
+    sample, params = row.sample, row.sample.params
+    if sample.constraint is not None:
+        yield _structure(row)
+    if params.allowed_token_ids is not None:
+        yield "allowed_token_ids"
+    if sample.bad_words:
+        yield "bad_words"
+    if sample.suppressed:  # the stop tokens
+        yield "min_tokens" if params.min_tokens else "ignore_eos"
+
+
+def _structure(row: SampleRow) -> str:
+    structure = row.sample.params.structured_outputs
+    return "structured_outputs" if structure is None else structure.path or "structured_outputs"
 
 
 def _words(values: Sequence[int]) -> Words:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headway.core.plan import Chunk, Sample, StepPlan
+from headway.core.plan import Chunk, ChunkError, Sample, StepPlan
 
 __all__ = [
     "Mask",
@@ -81,14 +81,14 @@ class OutputRows:
 
 def fill_in(
     plan: StepPlan, in_flight: TokensByRequest
-) -> tuple[list[tuple[int, ...]], dict[int, str]]:
+) -> tuple[list[tuple[int, ...]], dict[int, ChunkError]]:
     """The tokens of every chunk, those in flight filled in, and errors by chunk index.
 
     A chunk that follows a failed sample gets token 0, so that the rest of the step stands,
     and an error. Raises ValueError where the plan before sampled nothing for the request.
     """
     tokens: list[tuple[int, ...]] = []
-    errors: dict[int, str] = {}
+    errors: dict[int, ChunkError] = {}
     for index, chunk in enumerate(plan.chunks):
         if not chunk.follows_in_flight:
             tokens.append(chunk.token_ids)
@@ -100,7 +100,7 @@ def fill_in(
             )
         token = in_flight[chunk.request_id]
         if token is None:
-            errors[index] = "the token that it follows could not be sampled"
+            errors[index] = ChunkError("the token that it follows could not be sampled")
         tokens.append((*chunk.token_ids, token or 0))
     return tokens, errors
 

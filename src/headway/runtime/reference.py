@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from headway.core.plan import PromptRows, StepPlan, StepResult, TokenLogprobs
+from headway.core.plan import ChunkError, PromptRows, StepPlan, StepResult, TokenLogprobs
 from headway.models.spec import AttentionKind, DecoderSpec, DecoderWeights, LayerWeights, Rope
 from headway.runtime.checks import check_plan
 from headway.runtime.constraints import constrain
@@ -221,11 +221,11 @@ def _sampled(logits: Array, rows: list[SampleRow]) -> SampledRows:
     """A token from each row of logits [rows, vocab]."""
     sampled = SampledRows([None] * len(rows))
     for i, row in enumerate(rows):
-        try:
-            sampled.token_ids[i] = token = sample_row(logits[i], row)
-        except ValueError as error:
-            sampled.errors[i] = str(error)
+        token = sample_row(logits[i], row)
+        if isinstance(token, ChunkError):
+            sampled.errors[i] = token
             continue
+        sampled.token_ids[i] = token
         if (num_top := row.sample.params.logprobs) is not None:
             sampled.logprobs[i] = token_logprobs(logits[i], token, num_top)
     return sampled

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headway.core.plan import StepPlan, StepResult, TokenLogprobs
+from headway.core.plan import ChunkError, StepPlan, StepResult, TokenLogprobs
 from headway.runtime.inputs import TokensByRequest
 
 __all__ = ["SampledRows", "num_accepted", "sampled_tokens", "step_result"]
@@ -18,7 +18,7 @@ class SampledRows:
 
     token_ids: list[int | None] = field(default_factory=list)
     """The token of each row; None where it has an error."""
-    errors: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, ChunkError] = field(default_factory=dict)
     """Row → why no token can be sampled."""
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
     """Row → of its token, for the rows whose params ask for `logprobs`."""
@@ -49,7 +49,7 @@ def num_accepted(drafts: Sequence[int], sampled: Sequence[int | None]) -> int:
 def step_result(
     plan: StepPlan,
     sampled: SampledRows,
-    errors: Mapping[int, str],
+    errors: Mapping[int, ChunkError],
     prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]],
 ) -> StepResult:
     """Of the sampled rows, in the order of `inputs.output_rows`; the rest is by chunk index.
@@ -71,7 +71,8 @@ def step_result(
             logprobs[index] = sampled.logprobs[row]
     for index, entries in prompt_logprobs.items():
         if any(math.isnan(entry.logprob) for entry in entries):
-            failed.setdefault(index, "no prompt_logprobs: the logits hold NaN or infinity")
+            error = ChunkError("no prompt_logprobs: the logits hold NaN or infinity")
+            failed.setdefault(index, error)
     return StepResult(
         step=plan.step,
         token_ids=tuple(None if i in failed else token for i, token in enumerate(tokens)),

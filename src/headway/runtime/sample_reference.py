@@ -13,7 +13,7 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from headway.core.plan import TokenLogprobs
+from headway.core.plan import ChunkError, TokenLogprobs
 from headway.runtime.draws import uniforms, why_no_token
 from headway.runtime.inputs import SampleRow
 
@@ -45,8 +45,8 @@ def adjusted(logits: Array, row: SampleRow) -> Array:
     return scores
 
 
-def sample_row(logits: Array, row: SampleRow) -> int:
-    """One token from raw logits [vocab]; raises ValueError where none can be sampled.
+def sample_row(logits: Array, row: SampleRow) -> int | ChunkError:
+    """One token from raw logits [vocab], or why none can be sampled.
 
     Each filter works on what the one before left; then the inverse of the cumulative
     distribution in the order of the vocabulary.
@@ -55,7 +55,7 @@ def sample_row(logits: Array, row: SampleRow) -> int:
     scores = adjusted(logits, row).astype(np.float64)
     best = int(np.argmax(scores))  # the lowest on ties; NaN wins
     if (reason := why_no_token(float(scores[best]), row)) is not None:
-        raise ValueError(reason)
+        return reason
     if params.greedy:
         return best
     with np.errstate(over="ignore"):  # a tiny temperature leaves only the best

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headway.core.plan import TokenLogprobs
+from headway.core.plan import ChunkError, TokenLogprobs
 from headway.runtime.adjustments import adjust
 from headway.runtime.draws import uniforms, why_no_token
 from headway.runtime.filters import ranks_tokens, truncate
@@ -57,7 +57,7 @@ def largest(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def likeliest(tokens: Tensor, values: Tensor, rows: Sequence[SampleRow]) -> SampledRows:
     """Of rows that take their likeliest token, given with its raw logit (`Backend.likeliest`)."""
-    errors: dict[int, str] = {}
+    errors: dict[int, ChunkError] = {}
     for i, value in enumerate(values.tolist()):
         if (reason := why_no_token(value, rows[i])) is not None:
             errors[i] = reason
@@ -103,7 +103,9 @@ def _likeliest(logits: Tensor, count: int) -> Tensor:
     return tokens[:, :count]
 
 
-def _choose(logits: Tensor, rows: Sequence[SampleRow]) -> tuple[list[int | None], dict[int, str]]:
+def _choose(
+    logits: Tensor, rows: Sequence[SampleRow]
+) -> tuple[list[int | None], dict[int, ChunkError]]:
     best = likeliest(*largest(logits), rows)
     tokens, errors = best.token_ids, best.errors
     drawn = [i for i, r in enumerate(rows) if not r.sample.params.greedy and i not in errors]

@@ -7,7 +7,7 @@ the server stopping), what was started in the engine is aborted on the way out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -28,8 +28,14 @@ from headway.server.generation import (
     Stream,
     check_model,
 )
-from headway.server.renaming import renamed
-from headway.server.transport import ClientGone, EventStream, read_body, run_while_connected
+from headway.server.renaming import name_in_body, renamed
+from headway.server.transport import (
+    BodyRoom,
+    ClientGone,
+    EventStream,
+    read_body,
+    run_while_connected,
+)
 from headway.server.watch.exchange import current_exchange
 from headway.server.workers import Workers
 
@@ -43,12 +49,13 @@ MAX_COMPLETIONS = 2048
 class ComputingEndpoint:
     """An ASGI application that answers one path without the engine."""
 
-    def __init__(self, computation: Computation, workers: Workers) -> None:
+    def __init__(self, computation: Computation, workers: Workers, room: BodyRoom) -> None:
         self._computation = computation
         self._workers = workers
+        self._room = room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _answer(self._compute, self._computation.errors, scope, receive, send)
+        await _answer(self._compute, self._computation.errors, self._room, scope, receive, send)
 
     async def _compute(self, body: bytes, _events: EventStream) -> bytes:
         return await self._workers.run(len(body), partial(self._computation.answer, body))
@@ -58,21 +65,28 @@ class GenerationEndpoint:
     """An ASGI application that answers one path with what the model says."""
 
     def __init__(
-        self, endpoint: Endpoint, engine: ServedEngine, model: ServedModel, workers: Workers
+        self,
+        endpoint: Endpoint,
+        engine: ServedEngine,
+        model: ServedModel,
+        workers: Workers,
+        room: BodyRoom,
     ) -> None:
         self._endpoint = endpoint
         self._engine = engine
         self._model = model
         self._workers = workers
+        self._room = room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _answer(self._generate, self._endpoint.errors, scope, receive, send)
+        await _answer(self._generate, self._endpoint.errors, self._room, scope, receive, send)
 
     async def _generate(self, body: bytes, events: EventStream) -> bytes | None:
         """The answer in one piece; None where it was streamed."""
         job = await self._workers.run(len(body), partial(self._endpoint.read, body))
         check_model(job.model, self._model)
-        await self._engine.check_room(job.params.n)
+        _check_number(job)
+        await self._check_room(job)
         prompts = await self._encode(job, len(body))
         answers = [
             answer for prompt in prompts for answer in Answer.of(prompt, job.params.n, job.parser)
@@ -82,27 +96,27 @@ class GenerationEndpoint:
             if job.stream:
                 await _stream(job, streams, answers, events)
                 return None
-            await _collect(streams, answers)
+            await _collect(job, streams, answers)
             return job.reply.whole(answers)
         finally:
             for stream in streams:
                 stream.abort()
             _note_usage(answers)
 
+    async def _check_room(self, job: Job) -> None:
+        """Before any work on the prompts."""
+        try:
+            await self._engine.check_room(job.num_prompts * job.params.n)
+        except RequestTooLarge as error:
+            raise _named(error, job, "request_too_large") from None
+
     async def _encode(self, job: Job, num_bytes: int) -> Sequence[Sequence[int]]:
         try:
-            prompts = await self._workers.run(num_bytes, job.encode)
+            return await self._workers.run(num_bytes, job.encode)
         except RequestTooLarge as error:
             raise _named(error, job, "context_length_exceeded") from None
         except InvalidRequest as error:
             raise _named(error, job) from None
-        if len(prompts) * job.params.n > MAX_COMPLETIONS:
-            raise bad_request(
-                f"n: {job.params.n} completions of {len(prompts)} prompts; at most "
-                f"{MAX_COMPLETIONS} go together",
-                "n",
-            )
-        return prompts
 
     async def _add(self, job: Job, prompts: Sequence[Sequence[int]]) -> Sequence[Stream]:
         request_id = job.reply.id
@@ -135,6 +149,7 @@ class GenerationEndpoint:
 async def _answer(
     work: Callable[[bytes, EventStream], Coroutine[Any, Any, bytes | None]],
     errors: ErrorShape,
+    room: BodyRoom,
     scope: Scope,
     receive: Receive,
     send: Send,
@@ -142,8 +157,9 @@ async def _answer(
     """Reads a body and sends what `work` makes of it: its answer, or the events that it sent."""
     response: Callable[[Scope, Receive, Send], Awaitable[None]]
     try:
-        body = await read_body(scope, receive, MAX_BODY_BYTES)
-        whole = await run_while_connected(receive, work(body, EventStream(send)))
+        with room.hold() as take:
+            body = await read_body(scope, receive, MAX_BODY_BYTES, take=take)
+            whole = await run_while_connected(receive, work(body, EventStream(send)))
         if whole is None:
             return
         response = Response(whole, media_type="application/json")
@@ -152,6 +168,15 @@ async def _answer(
     except Exception as error:
         response = to_api_error(error).response(errors)
     await response(scope, receive, send)
+
+
+def _check_number(job: Job) -> None:
+    if job.num_prompts * job.params.n > MAX_COMPLETIONS:
+        raise bad_request(
+            f"n: {job.params.n} completions of {job.num_prompts} prompts; at most "
+            f"{MAX_COMPLETIONS} go together",
+            "n",
+        )
 
 
 def _named(error: InvalidRequest, job: Job, code: str | None = None) -> ApiError:
@@ -169,8 +194,8 @@ def _note_usage(answers: Sequence[Answer]) -> None:
         )
 
 
-async def _collect(streams: Sequence[Stream], answers: Sequence[Answer]) -> None:
-    async with aclosing(_merge(streams)) as deltas:
+async def _collect(job: Job, streams: Sequence[Stream], answers: Sequence[Answer]) -> None:
+    async with aclosing(_merge(streams, job.names)) as deltas:
         async for index, delta in deltas:
             answers[index].add(delta)
 
@@ -181,7 +206,7 @@ async def _stream(
     """Sends the deltas of all prompts as they come. Raises only before the first event."""
     reply = job.reply
     try:
-        async with aclosing(_merge(streams)) as deltas:
+        async with aclosing(_merge(streams, job.names)) as deltas:
             async for index, delta in deltas:
                 piece = answers[index].add(delta)
                 opening = [] if events.started else reply.begin(answers)
@@ -194,14 +219,16 @@ async def _stream(
     await events.end()
 
 
-async def _merge(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, OutputDelta]]:
+async def _merge(
+    streams: Sequence[Stream], names: Mapping[str, str]
+) -> AsyncGenerator[tuple[int, OutputDelta]]:
     """The deltas of several streams, each with its stream's index, as they come.
 
     Raises `ApiError` where a request ends for any reason but `stop` and `length`.
     """
     if len(streams) == 1:
         async for delta in streams[0]:
-            _check_end(delta)
+            _check_end(delta, names)
             yield 0, delta
         return
     waiting = {_next(stream): index for index, stream in enumerate(streams)}
@@ -212,7 +239,7 @@ async def _merge(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, OutputD
                 following = task.result()
                 index = waiting.pop(task)
                 if following is not None:
-                    _check_end(following)
+                    _check_end(following, names)
                     waiting[_next(streams[index])] = index
                     yield index, following
     finally:
@@ -230,7 +257,8 @@ def _next(stream: Stream) -> asyncio.Task[OutputDelta | None]:
     return asyncio.create_task(step())
 
 
-def _check_end(delta: OutputDelta) -> None:
+def _check_end(delta: OutputDelta, names: Mapping[str, str]) -> None:
+    """Raises `ApiError` where a request ended otherwise than well; `names` are its `Job`'s."""
     match delta.finish_reason:
         case None | "stop" | "length":
             return
@@ -238,5 +266,8 @@ def _check_end(delta: OutputDelta) -> None:
             raise EngineDead("The server ended the request: it is shutting down.")
         case "timeout":
             raise ApiError(503, "The request waited too long in the queue.", code="queue_timeout")
-        case _:
-            raise ApiError(500, delta.error or "The request failed.", code="generation_failed")
+    if delta.error is not None and delta.error.fields:
+        # Known only once it is tried: nothing that the request allows may come next.
+        fields = [name_in_body(field, names) for field in delta.error.fields]
+        raise bad_request(f"{', '.join(fields)}: {delta.error.message}", fields[0])
+    raise ApiError(500, str(delta.error or "The request failed."), code="generation_failed")

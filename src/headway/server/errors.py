@@ -146,7 +146,9 @@ def _translated(error: Exception) -> ApiError:
                 429, str(error), code="queue_full", headers=_retry_after(error.retry_after_s)
             )
         case EngineDead():
-            return ApiError(503, str(error), code="engine_dead")
+            return ApiError(
+                503, str(error), code="engine_dead", headers=_retry_after(error.retry_after_s)
+            )
     exchange = current_exchange()
     fields = {} if exchange is None else {"request_id": exchange.request_id}
     _logger.error(

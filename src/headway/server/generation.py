@@ -118,6 +118,8 @@ class Job:
     reply: Reply
     parser: Callable[[], OutputParser] = PlainText
     """Makes what takes an output apart, one for each."""
+    num_prompts: int = 1
+    """As many as `encode` returns."""
     priority: int = 0
     cache_salt: str | None = None
     tenant: str = ""

@@ -63,6 +63,9 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     ordered = sorted(kinds, key=lambda kind: (kind.__name__, kind.__module__))
     found, schemas = msgspec.json.schema_components(ordered, ref_template=_REF)
     references = dict(zip(ordered, found, strict=True))
+    for schema in schemas.values():
+        if schema.get("additionalProperties") is False:
+            schema["additionalProperties"] = {"type": "null"}  # as if it were not there
     for kind, reference in references.items():
         if issubclass(kind, Body):
             _narrow(schemas[reference["$ref"].rpartition("/")[2]], kind)
@@ -126,8 +129,17 @@ def _success(
         return _response("Text.", "text/plain", {"type": "string"})
     response = _response("The answer.", "application/json", references[operation.answer])
     if operation.streams:
-        response["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        response["content"]["text/event-stream"] = {"schema": _EVENT}
     return response
+
+
+_EVENT: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
+"""Of a stream, by its fields; `data` is JSON, or `[DONE]`. OpenAPI 3.1 has no word for streams: its
+readers take the schema of one for that of each event, as 3.2's `itemSchema` is."""
 
 
 def _response(description: str, media_type: str, schema: dict[str, Any]) -> dict[str, Any]:

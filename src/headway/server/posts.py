@@ -32,6 +32,7 @@ from headway.server.api.tokens import (
 from headway.server.endpoint import ComputingEndpoint, GenerationEndpoint
 from headway.server.generation import Computation, Endpoint, ServedEngine, ServedModel
 from headway.server.openapi import AnthropicError, Operation
+from headway.server.transport import BodyRoom
 from headway.server.workers import Workers
 
 __all__ = ["posts"]
@@ -113,11 +114,15 @@ _COMPUTING: Sequence[tuple[Callable[[ServedModel], Computation], Operation]] = [
 ]
 
 
+MAX_BODIES_BYTES = 2**30
+"""Of all requests together that are being answered."""
+
+
 def posts(engine: ServedEngine, model: ServedModel) -> Iterator[tuple[Operation, Route]]:
-    workers = Workers()
+    workers, room = Workers(), BodyRoom(MAX_BODIES_BYTES)
     for generating, operation in _GENERATING:
-        generation = GenerationEndpoint(generating(model), engine, model, workers)
+        generation = GenerationEndpoint(generating(model), engine, model, workers, room)
         yield operation, Route(operation.path, generation, methods=["POST"])
     for computing, operation in _COMPUTING:
-        computation = ComputingEndpoint(computing(model), workers)
+        computation = ComputingEndpoint(computing(model), workers, room)
         yield operation, Route(operation.path, computation, methods=["POST"])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from headway.errors import InvalidRequest
 
-__all__ = ["renamed", "renaming"]
+__all__ = ["name_in_body", "renamed", "renaming"]
 
 
 def renamed(error: InvalidRequest, names: Mapping[str, str]) -> InvalidRequest:
@@ -18,7 +18,7 @@ def renamed(error: InvalidRequest, names: Mapping[str, str]) -> InvalidRequest:
     that fits counts. What is not among them is called the same.
     """
     message = str(error).removeprefix(f"{error.field}: ")
-    return type(error)(_in_body(error.field, names), message)
+    return type(error)(name_in_body(error.field, names), message)
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
         raise renamed(error, names) from error
 
 
-def _in_body(path: str, names: Mapping[str, str]) -> str:
+def name_in_body(path: str, names: Mapping[str, str]) -> str:
     """Tries ever shorter beginnings, each a whole number of steps."""
     ends = [match.start() for match in re.finditer(r"[.\[]", path)]
     for end in (len(path), *reversed(ends)):

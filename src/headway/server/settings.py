@@ -6,7 +6,6 @@ Names, units and defaults are vLLM's where it has the option and a text does not
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -22,6 +21,8 @@ API_KEY_VARIABLE = "HEADWAY_API_KEY"
 
 _LISTENING, _API, _SECURITY = "server", "API", "security"
 _PROCESS, _OBSERVING = "process", "metrics, logs and traces"
+_LONGEST_S = 1e6
+"""Of a timeout: event loops count milliseconds, and not without end."""
 
 
 def _option(
@@ -129,8 +130,10 @@ class ServerSettings:
         if not 0 <= self.port <= 65_535:
             raise InvalidConfig("port", f"must be between 0 and 65535, not {self.port}")
         for name in ("drain_timeout", "step_timeout"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidConfig(name, f"must be at least 0 s, not {getattr(self, name)}")
+            if not 0 <= getattr(self, name) <= _LONGEST_S:
+                raise InvalidConfig(
+                    name, f"must be between 0 and {_LONGEST_S:,.0f} s, not {getattr(self, name)}"
+                )
         if self.step_timeout == 0:
             raise InvalidConfig("step_timeout", "must be more than 0 s")
         self._check_tls()

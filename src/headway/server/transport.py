@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
@@ -11,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from headway.server.errors import ApiError
 from headway.server.event import Event
 
-__all__ = ["ClientGone", "EventStream", "read_body", "run_while_connected"]
+__all__ = ["BodyRoom", "ClientGone", "EventStream", "read_body", "run_while_connected"]
 
 _EVENT_STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -31,17 +32,52 @@ class ClientGone(Exception):
     """The client closed the connection; there is nobody to answer."""
 
 
+class BodyRoom:
+    """What the bodies of all requests that are being answered may take together."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._left = num_bytes
+
+    @contextmanager
+    def hold(self) -> Iterator[Callable[[int], None]]:
+        """Gives what takes so many bytes of it, until the end; that raises `ApiError` (429) where
+        there are not as many."""
+        held = 0
+
+        def take(num_bytes: int) -> None:
+            nonlocal held
+            if num_bytes > self._left:
+                raise ApiError(
+                    429,
+                    "The bodies of other requests take all the room that there is for them.",
+                    code="queue_full",
+                    headers={"Retry-After": "1", "Connection": "close"},
+                )
+            self._left -= num_bytes
+            held += num_bytes
+
+        try:
+            yield take
+        finally:
+            self._left += held
+
+
 async def read_body(
-    scope: Scope, receive: Receive, limit: int, *, within_s: float = BODY_WITHIN_S
+    scope: Scope,
+    receive: Receive,
+    limit: int,
+    *,
+    take: Callable[[int], None] = lambda _: None,
+    within_s: float = BODY_WITHIN_S,
 ) -> bytes:
-    """The whole body. Raises `ApiError` (413) as soon as it is known to exceed `limit` bytes, and
-    (408) where it has not come in time."""
+    """The whole body, for which room is taken as it comes. Raises `ApiError`: 413 as soon as it is
+    known to exceed `limit` bytes, 408 where it has not come in time, and what `take` raises."""
     declared = dict(scope["headers"]).get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     try:
         async with asyncio.timeout(within_s):
-            return await _receive_body(receive, limit)
+            return await _receive_body(receive, limit, take)
     except TimeoutError:
         raise ApiError(
             408,
@@ -51,7 +87,7 @@ async def read_body(
         ) from None
 
 
-async def _receive_body(receive: Receive, limit: int) -> bytes:
+async def _receive_body(receive: Receive, limit: int, take: Callable[[int], None]) -> bytes:
     parts: list[bytes] = []
     size, more = 0, True
     while more:
@@ -62,6 +98,7 @@ async def _receive_body(receive: Receive, limit: int) -> bytes:
         size += len(part)
         if size > limit:
             raise _too_large(limit)
+        take(len(part))
         parts.append(part)
         more = message.get("more_body", False)
     return b"".join(parts)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from headway.clock import VirtualClock
-from headway.core.plan import StepPlan, StepResult
+from headway.core.plan import ChunkError, StepPlan, StepResult
 from headway.core.request import FinishReason, Request
 from headway.errors import QueueFull
 from headway.sim.executor import LinearCost, SimulatedExecutor
@@ -235,7 +235,9 @@ class Trial:
             self._dirty |= blocks
         tokens = (*result.token_ids[:index], None, *result.token_ids[index + 1 :])
         accepted = {i: drafts for i, drafts in result.accepted.items() if i != index}
-        return replace(result, token_ids=tokens, accepted=accepted, errors={index: "NaN logits"})
+        return replace(
+            result, token_ids=tokens, accepted=accepted, errors={index: ChunkError("NaN logits")}
+        )
 
     def _is_full_for(self, new: list[Request]) -> bool:
         """Whether a limit of the queue is too small for them now (rule A1)."""

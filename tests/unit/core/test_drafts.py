@@ -9,7 +9,7 @@ import pytest
 
 from driver import VOCAB, Driver
 from headway.core.drafting import NO_DRAFTS
-from headway.core.plan import StepPlan
+from headway.core.plan import ChunkError, StepPlan
 from headway.core.policies import FairPolicy
 from headway.sim.executor import expected_tokens
 from headway.sim.situations import random_setup
@@ -237,8 +237,8 @@ def test_s14_nan_in_a_chunk_with_drafts_poisons_their_blocks_too() -> None:
     d = decoding(num_blocks=8, prompt=6, max_tokens=20)
     blocks = d.plan(drafts={"r": d.right("r", 9)}).chunks[0].block_table
     assert len(blocks) == 4
-    d.collect({0: "NaN"})
-    assert d.errors == {"r": "NaN"}
+    d.collect({0: ChunkError("NaN")})
+    assert d.errors == {"r": ChunkError("NaN")}
     assert (d.records[-1].discarded_tokens, d.records[-1].num_accepted_tokens) == (9, 0)
     d.add("next", 30, max_tokens=1)
     assert set(d.plan().zero_blocks) == set(blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driver import Driver
+from headway.core.plan import ChunkError
 from headway.core.request import FinishReason, RequestState
 from headway.errors import InvalidRequest
 
@@ -282,8 +283,8 @@ def test_a3_a_row_that_fails_ends_alone_and_its_blocks_are_zeroed_before_reuse()
     d.add("bad", 8, max_tokens=9)
     d.add("good", 8, max_tokens=4)
     plan = d.plan()
-    d.collect(errors={0: "NaN logits"})
-    assert d.errors == {"bad": "NaN logits"}
+    d.collect(errors={0: ChunkError("NaN logits")})
+    assert d.errors == {"bad": ChunkError("NaN logits")}
     assert d.requests["bad"].finish_reason is FinishReason.ERROR
     bad_blocks = set(plan.chunks[0].block_table)
     d.add("next", d.prompts["bad"], max_tokens=4)
@@ -301,7 +302,7 @@ def test_a3_blocks_of_a_row_that_fails_after_its_request_was_aborted_are_not_fou
     d.add("gone", 8, max_tokens=9)
     d.plan()
     d.abort("gone")
-    d.collect(errors={0: "NaN logits"})
+    d.collect(errors={0: ChunkError("NaN logits")})
     d.add("next", d.prompts["gone"], max_tokens=2)
     plan = d.step()
     assert d.records[-1].batch[-1].hit_tokens == 0
@@ -337,7 +338,7 @@ def test_a3_the_one_that_fails_alone_ends_with_error() -> None:
     d.collect()
     d.plan(fails=True)
     d.collect()
-    assert d.errors == {"a": "the step failed"}
+    assert d.errors == {"a": ChunkError("the step failed")}
     d.run()
     assert d.output("b") == d.expected("b")
     assert d.output("c") == d.expected("c")
@@ -422,7 +423,7 @@ def test_a3_blocks_that_a_failed_step_was_to_zero_are_zeroed_by_the_next() -> No
     d = Driver(num_blocks=2, caching=False)
     d.add("bad", 8, max_tokens=0)
     d.plan()
-    d.collect(errors={0: "NaN"})
+    d.collect(errors={0: ChunkError("NaN")})
     d.add("next", 8, max_tokens=0)
     assert set(d.plan(fails=True).zero_blocks) == {0, 1}
     d.collect()
@@ -434,7 +435,7 @@ def test_a3_nan_seen_late_poisons_the_blocks_taken_since() -> None:
     d.add("bad", 4, max_tokens=5)
     d.plan()
     d.plan()
-    d.collect(errors={0: "NaN"})
+    d.collect(errors={0: ChunkError("NaN")})
     d.collect()
     d.add("next", 8, max_tokens=1)
     assert set(d.plan().zero_blocks) == {0, 1}

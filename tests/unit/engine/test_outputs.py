@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headway.core.params import SamplingParams
-from headway.core.plan import TokenLogprobs
+from headway.core.plan import ChunkError, TokenLogprobs
 from headway.core.request import FinishReason, Request
 from headway.core.scheduler import Update
 from headway.engine.outputs import (
@@ -197,7 +197,7 @@ def test_a_request_output_gathers_its_completions_and_their_log_probabilities() 
     output.add(0, OutputDelta("r-0", "", (), None, prompt_logprobs=(rare,)), letters)
     output.add(0, OutputDelta("r-0", "c", (3,), "length", None, 1, logprobs=(row,)), letters)
     assert not output.finished
-    output.add(1, OutputDelta("r-1", "", (), "error", None, 2, "it broke"), letters)
+    output.add(1, OutputDelta("r-1", "", (), "error", None, 2, ChunkError("it broke")), letters)
     assert output.finished
     assert (output.num_cached_tokens, output.error) == (1, "it broke")
     assert output.prompt_logprobs == [None, {2: Logprob(-1.0, 2, "b")}]

@@ -252,7 +252,7 @@ def test_streams_of_an_event_loop_come_whole_and_stopping_leaves_no_thread() -> 
         engine.add(f"r{count}", [count, 3], max_tokens=10)
     engine.run()
     assert got[:5] == list(engine.tokens.values())
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads
 
 
 def test_records_are_in_the_order_of_the_plans() -> None:

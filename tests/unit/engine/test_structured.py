@@ -13,7 +13,7 @@ import pytest
 
 from engines import SMALL, TestEngine
 from headway.core.params import SamplingParams
-from headway.core.plan import Executor, StepPlan, StepResult
+from headway.core.plan import ChunkError, Executor, StepPlan, StepResult
 from headway.core.structured import StructuredOutputs
 from headway.engine.outputs import NewRequest, fan_out
 from headway.engine.threaded import ThreadedExecutor
@@ -172,8 +172,9 @@ def test_what_contradicts_a_constraint_ends_its_own_request_and_says_so() -> Non
     words.add("fine", [1], **held(choice=["c"]))
     words.run()
     assert words.reasons == {"banned": "error", "fine": "stop"}
-    assert words.last["banned"].error is not None
-    assert "structured_outputs, bad_words together leave none" in words.last["banned"].error
+    assert words.last["banned"].error == ChunkError(
+        "together leave no token that can be sampled", ("structured_outputs", "bad_words")
+    )
 
 
 def test_a_grammar_that_takes_too_much_ends_its_own_request_alone() -> None:
@@ -184,7 +185,10 @@ def test_a_grammar_that_takes_too_much_ends_its_own_request_alone() -> None:
     bench.add("free", [1])
     bench.run()
     assert bench.reasons == {"wide": "error", "fine": "stop", "free": "length"}
-    assert "items; max is" in (bench.last["wide"].error or "")
+    error = bench.last["wide"].error
+    assert error is not None
+    assert error.fields == ("structured_outputs",)
+    assert "items; max is" in error.message
 
 
 class Unlucky:

@@ -11,6 +11,7 @@ import pytest
 
 from headway.core.plan import StepPlan, StepResult
 from headway.engine.threaded import ThreadedExecutor
+from waiting import IN_TIME_S
 
 
 def plan(step: int) -> StepPlan:
@@ -51,7 +52,7 @@ def no_thread_is_left() -> Iterator[None]:
     yield
     gc.collect()
     for thread in set(threading.enumerate()) - before:
-        thread.join(5)
+        thread.join(IN_TIME_S)
         assert not thread.is_alive()
 
 
@@ -76,7 +77,7 @@ def test_submit_returns_while_the_step_runs(probe: Any) -> None:
     executor = ThreadedExecutor(lambda: probe)
     probe.may_end.clear()
     handles = [executor.submit(plan(step)) for step in (1, 2)]
-    assert probe.began.wait(5)
+    assert probe.began.wait(IN_TIME_S)
     assert not probe.ran
     probe.may_end.set()
     assert [executor.collect(handle).step for handle in handles] == [1, 2]
@@ -116,7 +117,7 @@ def test_an_interrupt_while_waiting_voids_what_has_not_begun(
     executor = ThreadedExecutor(lambda: probe)
     probe.may_end.clear()
     running, void = executor.submit(plan(1)), executor.submit(plan(2))
-    assert probe.began.wait(5)
+    assert probe.began.wait(IN_TIME_S)
 
     def interrupted() -> StepResult:
         raise KeyboardInterrupt

@@ -15,7 +15,7 @@ from headway.grammar.compiler import GrammarCompiler
 from tiny_grammar import END, allowed, compiled, tiny_tokenizer
 
 SOON_S = 5.0
-"""The pool's deadline: what takes longer would hold up one of its threads."""
+"""Of one processor. The pool's deadline: what takes longer would hold up one of its threads."""
 
 
 def nested(depth: int, kind: str, width: int = 3) -> dict[str, Any]:
@@ -83,6 +83,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "word edge": ({"regex": r"\bab\b"}, "regex: invalid regex"),
     "back-reference": ({"regex": r"(a)\1"}, "regex: invalid regex"),
     "property": ({"regex": r"\p{Foo}"}, "regex: invalid regex"),
+    "much that is optional": ({"regex": "a?" * 30_000}, "regex: "),
+    "much of it in a grammar": ({"grammar": f"start: /{'a?' * 30_000}/"}, "grammar: "),
+    "much of it in a schema": (
+        {"json": {"items": [{"type": "string", "pattern": "a?" * 30_000}]}},
+        "json: its patterns have 60,0",
+    ),
+    "much of it in a name": (
+        {"json": {"patternProperties": {"a?" * 30_000: {}}}},
+        "json: its patterns have 60,0",
+    ),
+    "much of it in space": (
+        {"json": "{}", "whitespace_pattern": " ?" * 30_000},
+        "json: its patterns have 60,0",
+    ),
     "no grammar": ({"grammar": "hello"}, "grammar: is neither Lark nor GBNF"),
     "deep grammar": ({"grammar": "root ::= " + "(" * 5000 + '"a"' + ")" * 5000}, "grammar: is nei"),
     "lost rule": ({"grammar": "start: other"}, 'grammar: unknown name: "other"'),
@@ -93,13 +107,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("asked", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_had_is_refused_by_name(asked: dict[str, Any], message: str) -> None:
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     with pytest.raises(InvalidRequest) as raised:
         compiled(**asked)
     assert str(raised.value).startswith(f"structured_outputs.{message}")
     assert len(str(raised.value)) < 600
     assert "x-guidance" not in str(raised.value) or message.startswith("json: x-guidance")
-    assert time.perf_counter() - started_s < SOON_S
+    assert time.thread_time() - started_s < SOON_S
 
 
 TAKEN: dict[str, dict[str, Any]] = {
@@ -132,14 +146,14 @@ TAKEN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("asked", TAKEN.values(), ids=TAKEN.keys())
 def test_what_is_large_is_compiled_soon_and_each_mask_is_found_soon(asked: dict[str, Any]) -> None:
-    started_s = time.perf_counter()
+    started_s = time.thread_time()
     constraint = compiled(**asked).start()
-    assert time.perf_counter() - started_s < SOON_S
+    assert time.thread_time() - started_s < SOON_S
     rng, output = random.Random(0), list[int]()
     for _ in range(30):
-        asked_s = time.perf_counter()
+        asked_s = time.thread_time()
         found = allowed(constraint.allowed(tuple(output)))
-        assert time.perf_counter() - asked_s < 0.5
+        assert time.thread_time() - asked_s < 0.5
         output.append(rng.choice(sorted(found)))
         if output[-1] == END:
             break

@@ -6,8 +6,10 @@ import json
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from engines import SMALL
 from headway.core.policies import POLICIES
 from headway.core.request import FinishReason
 from headway.errors import InvalidConfig
@@ -245,6 +247,7 @@ def test_every_setting_can_be_changed_and_the_run_still_ends(tmp_path: Path) -> 
         {"enable_prefix_caching": "false"},
         {"block_size": 2, "max_model_len": 48},
         {"long_prefill_token_threshold": 3},
+        {"recipe": "chat"},
     ):
         names: dict[int, str] = {}
         replayed = list(replay(recording, overrides))
@@ -253,6 +256,16 @@ def test_every_setting_can_be_changed_and_the_run_still_ends(tmp_path: Path) -> 
         assert count == difference.num_equal < 200
         ended = [end for line in replayed if isinstance(line, Applied) for end in line.ended]
         assert ended
+
+
+def test_a_recipe_changes_what_it_sets_in_the_same_memory_and_other_settings_win() -> None:
+    recorded = msgspec.structs.replace(SMALL, num_kv_blocks=101, block_size=16, max_model_len=1616)
+    config = recorded.with_overrides({"recipe": "chat", "max_num_seqs": "9"})
+    assert (config.max_num_batched_tokens, config.block_size) == (8192, 32)
+    assert (config.num_kv_blocks, config.max_model_len) == (50, 1600)
+    assert (config.max_num_seqs, config.max_num_queued_reqs) == (9, 512)
+    with pytest.raises(InvalidConfig, match="recipe: must be one of chat, long-document, mixed"):
+        recorded.with_overrides({"recipe": "fast"})
 
 
 def test_two_recordings_are_compared(tmp_path: Path) -> None:

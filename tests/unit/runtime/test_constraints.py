@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.core.plan import Chunk, Sample, StepPlan
+from headway.core.plan import Chunk, ChunkError, Sample, StepPlan
 from headway.runtime.constraints import ConstraintThread, constrain
 from headway.runtime.draws import why_no_token
 from headway.runtime.inputs import SampleRow, sample_rows
@@ -121,12 +121,13 @@ def only(rng: random.Random) -> Only:
 def test_why_nothing_can_be_sampled_is_said() -> None:
     failed = asked(constrained(Spent()))
     assert left(failed) == []
-    assert why_no_token(-math.inf, failed) == (
-        "no token can be sampled: structured_outputs: too much to find out"
+    assert why_no_token(-math.inf, failed) == ChunkError(
+        "too much to find out", ("structured_outputs",)
     )
-    row = asked(constrained(Only(lambda _: (3,)), bad_words=((3,),), suppressed=(3,)))
-    assert why_no_token(-math.inf, row) == (
-        "no token can be sampled: structured_outputs, bad_words together leave none"
+    row = asked(constrained(Only(lambda _: (3,)), bad_words=((3,),), suppressed=(3,), min_tokens=1))
+    assert why_no_token(-math.inf, row) == ChunkError(
+        "together leave no token that can be sampled",
+        ("structured_outputs", "bad_words", "min_tokens"),
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.params import SamplingParams
-from headway.core.plan import Chunk, PromptRows, Sample, StepPlan, StepResult
+from headway.core.plan import Chunk, ChunkError, PromptRows, Sample, StepPlan, StepResult
 from headway.models.spec import DecoderSpec
 from headway.runtime.inputs import output_rows, sample_rows
 from headway.runtime.results import SampledRows, num_accepted, sampled_tokens, step_result
@@ -136,7 +136,7 @@ def test_drafts_are_accepted_as_far_as_they_are_what_was_sampled(
 
 
 def result_of(
-    drafts: Sequence[int], sampled: list[int | None], before: dict[int, str] | None = None
+    drafts: Sequence[int], sampled: list[int | None], before: dict[int, ChunkError] | None = None
 ) -> StepResult:
     """Of a chunk with these drafts, between two without; a row without a token is an error."""
     plan = StepPlan(
@@ -148,7 +148,7 @@ def result_of(
         ),
     )
     rows: list[int | None] = [50, *sampled, 60]
-    broken = {row: f"row {row}" for row, token in enumerate(rows) if token is None}
+    broken = {row: ChunkError(f"row {row}") for row, token in enumerate(rows) if token is None}
     return step_result(plan, SampledRows(rows, broken), before or {}, {})
 
 
@@ -172,19 +172,23 @@ def test_an_error_past_the_first_rejected_draft_does_not_matter() -> None:
 def test_an_error_before_that_is_the_chunks(sampled: list[int | None], row: int) -> None:
     result = result_of((5, 6, 7), sampled)
     assert (result.token_ids, result.accepted) == ((50, None, 60), {})
-    assert result.errors == {1: f"row {row}"}
+    assert result.errors == {1: ChunkError(f"row {row}")}
 
 
 def test_a_chunk_that_failed_before_keeps_no_drafts() -> None:
-    result = result_of((5,), [5, 6], before={1: "why"})
-    assert (result.token_ids, result.accepted, result.errors) == ((50, None, 60), {}, {1: "why"})
+    result = result_of((5,), [5, 6], before={1: ChunkError("why")})
+    assert (result.token_ids, result.accepted, result.errors) == (
+        (50, None, 60),
+        {},
+        {1: ChunkError("why")},
+    )
 
 
 def test_rows_come_from_the_parts_in_which_they_were_sampled() -> None:
     whole = SampledRows.of(5)
-    whole.put([0, 3], SampledRows([3, None], {1: "one"}))
-    whole.put([1, 2, 4], SampledRows([4, None, 5], {1: "two"}))
-    assert whole == SampledRows([3, 4, None, None, 5], {3: "one", 2: "two"})
+    whole.put([0, 3], SampledRows([3, None], {1: ChunkError("one")}))
+    whole.put([1, 2, 4], SampledRows([4, None, 5], {1: ChunkError("two")}))
+    assert whole == SampledRows([3, 4, None, None, 5], {3: ChunkError("one"), 2: ChunkError("two")})
 
 
 def test_rows_wanted_are_the_samples_then_the_prompt_rows() -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from headway.core.params import SamplingParams
-from headway.core.plan import Sample
+from headway.core.plan import ChunkError, Sample
+from headway.core.structured import StructuredOutputs
 from headway.runtime.draws import philox_4x32, uniforms, why_no_token
 from headway.runtime.inputs import SampleRow
 from tiny_plans import GREEDY
@@ -65,21 +68,41 @@ def test_numbers_are_uniform_on_the_unit_interval() -> None:
 
 def test_a_row_has_a_reason_only_without_a_finite_largest_logit() -> None:
     assert why_no_token(-3.5, keyed(0)) is None
-    assert "every logit is -inf" in (why_no_token(-math.inf, keyed(0)) or "")
-    assert "NaN" in (why_no_token(math.nan, keyed(0)) or "")
-    assert "infinity" in (why_no_token(math.inf, keyed(0)) or "")
+    assert "every logit is -inf" in str(why_no_token(-math.inf, keyed(0)))
+    assert "NaN" in str(why_no_token(math.nan, keyed(0)))
+    assert "infinity" in str(why_no_token(math.inf, keyed(0)))
+
+
+def test_what_it_is_held_to_is_named_as_its_caller_does() -> None:
+    asked = StructuredOutputs(regex="a", path="response_format")
+    for params, name in [
+        (SamplingParams(structured_outputs=asked), "response_format"),
+        (SamplingParams(structured_outputs=replace(asked, path=None)), "structured_outputs"),
+    ]:
+        sample = Sample(params, seed=0, index=0, bad_words=((3,),), constraint=Nothing())
+        error = why_no_token(-math.inf, SampleRow(sample, 0, ()))
+        assert error is not None
+        assert error.fields == (name, "bad_words")
+
+
+class Nothing:
+    def allowed(self, output_ids: Sequence[int]) -> bytes:
+        return b""
 
 
 def test_a_reason_names_what_the_request_asked_for() -> None:
-    params = SamplingParams(allowed_token_ids=[3], repetition_penalty=0.5)
+    params = SamplingParams(allowed_token_ids=[3], repetition_penalty=0.5, min_tokens=1)
     bare = SampleRow(Sample(params, seed=0, index=0), 0, ())
     sample = Sample(params, seed=0, index=0, suppressed=(3,), bad_words=((3,),))
     full = SampleRow(sample, 0, ())
-    assert why_no_token(-math.inf, bare) == (
-        "no token can be sampled: allowed_token_ids leaves none"
+    assert why_no_token(-math.inf, bare) == ChunkError(
+        "leaves no token that can be sampled", ("allowed_token_ids",)
     )
-    assert why_no_token(-math.inf, full) == (
-        "no token can be sampled: allowed_token_ids, bad_words, "
-        "min_tokens (stop tokens are suppressed) together leave none"
+    assert why_no_token(-math.inf, full) == ChunkError(
+        "together leave no token that can be sampled",
+        ("allowed_token_ids", "bad_words", "min_tokens"),
     )
-    assert "repetition_penalty 0.5" in (why_no_token(math.inf, bare) or "")
+    broken = why_no_token(math.inf, full)
+    assert broken is not None
+    assert "repetition_penalty 0.5" in broken.message
+    assert broken.fields == ()

@@ -136,7 +136,7 @@ def test_a_row_with_nan_fails_alone(make: Callable[..., Any]) -> None:
     result = executor.submit(StepPlan(step=1, chunks=(healthy[0], sick, healthy[1])))
     assert result.token_ids == (alone[0], None, alone[1])
     assert list(result.errors) == [1]
-    assert "NaN" in result.errors[1]
+    assert "NaN" in result.errors[1].message
 
 
 @each_executor

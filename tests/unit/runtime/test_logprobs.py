@@ -124,7 +124,7 @@ def test_prompt_rows_of_nan_are_an_error_of_their_chunk(make: Callable[..., Any]
     )
     assert not result.prompt_logprobs
     assert list(result.errors) == [0]
-    assert "NaN" in result.errors[0]
+    assert "NaN" in result.errors[0].message
 
 
 @each_executor

@@ -297,7 +297,7 @@ def test_rows_that_cannot_be_sampled_fail_alone(temperature: float) -> None:
 def test_a_ban_does_not_hide_that_a_row_is_broken(broken: float, bans: dict[str, Any]) -> None:
     logits = np.array([[1.0, broken, 0.0]], dtype=np.float32)
     found = sampled(logits, [row_of(temperature=0.0, **bans)])
-    assert "NaN or infinity" in found.errors[0]
+    assert "NaN or infinity" in found.errors[0].message
     assert (found.token_ids, found.errors) == plainly(logits, [row_of(temperature=0.0, **bans)])
 
 

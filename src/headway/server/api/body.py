@@ -12,6 +12,7 @@ import msgspec
 
 from headway.errors import InvalidRequest
 from headway.server.api.choices import choices
+from headway.server.api.nulls import without_unknown_nulls
 from headway.server.errors import ApiError, bad_request
 
 __all__ = ["MAX_DEPTH", "Body", "Int", "Name", "decode", "is_too_deep", "of_kind"]
@@ -31,7 +32,7 @@ class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """null is the same as leaving a field out.
 
     A field that this server does not implement is taken only at a value that asks for nothing;
-    any other value, and any field not named here, is a 400 that names it.
+    any other value, and any field not named here that is not null, is a 400 that names it.
     """
 
     neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {}
@@ -63,7 +64,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[BodyT]) -> BodyT:
     `InvalidRequest` for what is not supported.
     """
     try:
-        request = decoder.decode(body)
+        request = _decoded(body, decoder)
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error), decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -74,6 +75,16 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[BodyT]) -> BodyT:
         raise _too_deep()
     request.check()
     return request
+
+
+def _decoded(body: bytes, decoder: msgspec.json.Decoder[BodyT]) -> BodyT:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        if "contains unknown field" not in str(error) or b"null" not in body:
+            raise
+    known = without_unknown_nulls(msgspec.json.decode(body), decoder.type)
+    return decoder.decode(msgspec.json.encode(known))
 
 
 def of_kind(
@@ -94,11 +105,8 @@ def of_kind(
         known = ", ".join(map(repr, kinds))
         raise InvalidRequest(f"{within}.type", f"{name!r:.80} is not supported (only {known})")
     kind = kinds[name]
-    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
-    # Clients send back what they were given with the fields of other servers beside it, as null.
-    given = {key: each for key, each in value.items() if each is not None or key in fields}
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(without_unknown_nulls(value, kind), kind)
     except msgspec.ValidationError as error:
         raise _wrong_field(str(error), kind, within) from None
 

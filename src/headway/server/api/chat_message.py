@@ -49,7 +49,8 @@ class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     annotations: list[None] | None = None
     audio: None = None
     function_call: None = None
-    refusal: None = None
+    refusal: str | None = None
+    """What an assistant said instead of its content."""
 
     def for_template(self, path: str) -> dict[str, Any]:
         """What the chat template gets of it. Raises `InvalidRequest` for what its role cannot
@@ -64,9 +65,10 @@ class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             )
             for index, call in enumerate(self.tool_calls or ())
         ]
+        content = msgspec.to_builtins(self.content)
         message = {
             "role": self.role,
-            "content": msgspec.to_builtins(self.content),
+            "content": self.refusal if content is None else content,
             "name": self.name,
             "reasoning": self.reasoning or self.reasoning_content,
             "tool_calls": calls or None,
@@ -79,6 +81,7 @@ class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "tool_calls": "assistant",
             "reasoning": "assistant",
             "reasoning_content": "assistant",
+            "refusal": "assistant",
             "tool_call_id": "tool",
         }
         for field, role in only.items():
@@ -86,6 +89,6 @@ class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 raise InvalidRequest(f"{path}.{field}", f"goes with the role {role!r} alone")
         if self.role == "tool" and not self.tool_call_id:
             raise InvalidRequest(f"{path}.tool_call_id", "is required")
-        stands_in = self.tool_calls or self.reasoning or self.reasoning_content
+        stands_in = self.tool_calls or self.reasoning or self.reasoning_content or self.refusal
         if self.content is None and not stands_in:
             raise InvalidRequest(f"{path}.content", "is required")

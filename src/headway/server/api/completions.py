@@ -238,5 +238,11 @@ class Completions:
             ]
 
         return job_of(
-            request, params=params, reply=reply, encode=encode, names={}, tenant=request.user
+            request,
+            params=params,
+            reply=reply,
+            encode=encode,
+            names={},
+            tenant=request.user,
+            num_prompts=len(prompts),
         )

@@ -125,17 +125,28 @@ def check_size(turns: int, tools: int, model: ServedModel) -> None:
 def tool_call(call_id: str, name: str, arguments: str, path: str) -> dict[str, Any]:
     """A call in an assistant's `tool_calls`, as templates expect it: its arguments an object.
 
-    `arguments` is their JSON. Raises `InvalidRequest`, naming `path`, where it is no object.
+    `arguments` is their JSON; of an object that max_tokens cut, which is none, templates get an
+    empty one. Raises `InvalidRequest`, naming `path`, where it is no object.
     """
     try:
         value = msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise InvalidRequest(path, f"is not valid JSON: {error}") from None
+        if not _is_cut(arguments, str(error)):
+            raise InvalidRequest(path, f"is not valid JSON: {error}") from None
+        arguments, value = "{}", {}
     if not isinstance(value, dict):
         raise InvalidRequest(path, "must be a JSON object")
     if is_too_deep(arguments.encode()):  # templates recurse into it
         raise InvalidRequest(path, f"is nested too deeply: at most {MAX_DEPTH} levels")
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": value}}
+
+
+def _is_cut(arguments: str, error: str) -> bool:
+    """An object's JSON that ends before its end, where it is refused with this error."""
+    if r"\ud" in arguments.lower() and arguments.rstrip().endswith("}"):
+        return False  # it holds half of a surrogate pair, which is refused in the same words
+    ends_in_number = arguments.endswith(("-", "+", ".", "e", "E"))
+    return arguments.lstrip().startswith("{") and ("truncated" in error or ends_in_number)
 
 
 def prepare(conversation: Conversation, model: ServedModel, params: SamplingParams) -> Prepared:

@@ -94,7 +94,7 @@ class TextOptions(Struct, kw_only=True, forbid_unknown_fields=True):
 class ReasoningOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     effort: str | None = None
     """To the chat template."""
-    summary: Literal["auto"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
     """The reasoning is given whole in any case."""
 
 

@@ -60,6 +60,7 @@ def job_of(
     names: Mapping[str, str],
     tenant: str | None,
     parser: Callable[[], OutputParser] = PlainText,
+    num_prompts: int = 1,
 ) -> Job:
     """Of any API's body. The arguments are fields of the `Job`."""
     return Job(
@@ -70,6 +71,7 @@ def job_of(
         names=names,
         reply=reply,
         parser=parser,
+        num_prompts=num_prompts,
         priority=request.priority or 0,
         cache_salt=request.cache_salt,
         tenant=tenant or "",

@@ -36,7 +36,8 @@ class JsonFormat(msgspec.Struct, tag="json_object", forbid_unknown_fields=True):
 
 class JsonSchema(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: str
-    schema: dict[str, Any]
+    schema: dict[str, Any] | None = None
+    """None: any JSON object."""
     description: str | None = None
     strict: bool | None = None
     """Without effect: the schema is followed in any case."""
@@ -62,6 +63,8 @@ def structured_outputs_of(
     match response_format:
         case JsonFormat():
             asked = StructuredOutputs(json_object=True, path="response_format")
+        case SchemaFormat(json_schema=JsonSchema(schema=None)):
+            asked = StructuredOutputs(json_object=True, path="response_format.json_schema")
         case SchemaFormat(json_schema=given):
             path = "response_format.json_schema.schema"
             asked = StructuredOutputs(json=given.schema, path=path)

@@ -1,4 +1,4 @@
-"""The engine's process: `python -m headway.server.process.child SOCKET FACTORY`.
+"""The engine's process: `python -m headway.server.process.child SOCKET FACTORY LOG_FORMAT`.
 
     reader (main thread)   takes requests to the engine and answers at once
     headway-step           runs the steps
@@ -58,6 +58,7 @@ from headway.server.process.messages import (
     decode_to_engine,
     pack,
 )
+from headway.server.watch.logs import configure_logs
 from headway.server.watch.stats import CacheInfo, StatsObserver, StepStats
 
 __all__ = ["Built", "Factory", "main"]
@@ -93,8 +94,9 @@ def main(argv: Sequence[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()  # a fault in native code tells where
     faulthandler.register(signal.SIGUSR1)  # the server asks so before it kills a hung engine
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    Child(socket.socket(fileno=int(argv[1]))).run(argv[2])
+    _, fileno, factory, log_format = argv
+    configure_logs(log_format, sys.stderr)
+    Child(socket.socket(fileno=int(fileno))).run(factory)
 
 
 class Child:

@@ -24,10 +24,12 @@ class EngineProcess:
 
     Args:
         factory: what makes the engine, as module:function. It is imported at once.
+        log_format: of what it logs, as `configure_logs` has it.
     """
 
-    def __init__(self, factory: str = FACTORY) -> None:
-        self.factory = factory
+    def __init__(self, factory: str = FACTORY, *, log_format: str = "text") -> None:
+        self._factory = factory
+        self._log_format = log_format
         self.sock, theirs = socket.socketpair()
         # Modules come from where ours do, and not from the working directory (-P).
         paths = [os.path.abspath(path) for path in sys.path]
@@ -35,7 +37,7 @@ class EngineProcess:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "headway.server.process.child"),
-                    *(str(theirs.fileno()), factory),
+                    *(str(theirs.fileno()), factory, log_format),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=_STANDARD_ERROR,
@@ -43,6 +45,10 @@ class EngineProcess:
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             )
+
+    def another(self) -> EngineProcess:
+        """A new one like this one."""
+        return EngineProcess(self._factory, log_format=self._log_format)
 
     @property
     def pid(self) -> int:

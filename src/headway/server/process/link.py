@@ -24,7 +24,7 @@ from headway.server.process.messages import (
     decode_from_engine,
     pack,
 )
-from headway.server.process.watchdog import Watchdog
+from headway.server.process.watchdog import LOADING_SILENCE_S, SILENCE_S, Watchdog
 
 __all__ = ["EngineLink"]
 
@@ -45,7 +45,8 @@ class EngineLink(asyncio.Protocol):
         process: ours from here on.
         stepped: gets what the steps come to, in order.
         progress: is told what is being done before it is ready.
-        step_timeout_s: see `Watchdog`, which looks once the engine is ready.
+        step_timeout_s: see `Watchdog`.
+        gone: what those get who wait for it when it is lost, and who come later.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class EngineLink(asyncio.Protocol):
         progress: Callable[[str], None],
         clock: Clock,
         step_timeout_s: float,
+        gone: Callable[[], EngineDead],
     ) -> None:
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[Ready] = loop.create_future()
@@ -67,7 +69,8 @@ class EngineLink(asyncio.Protocol):
         self._progress = progress
         self._clock = clock
         self._step_timeout_s = step_timeout_s
-        self._watchdog: Watchdog | None = None
+        self._gone = gone
+        self._watchdog = self._watch(LOADING_SILENCE_S)
         self._transport: asyncio.Transport | None = None
         self._frames = Frames()
         self._tickets = itertools.count()
@@ -91,13 +94,13 @@ class EngineLink(asyncio.Protocol):
         ticket = next(self._tickets)
         answer = self._loop.create_future()
         if self.lost.done():
-            answer.set_exception(_gone())
+            answer.set_exception(self._gone())
         else:
             self.send(make(ticket))
             self._asked[ticket] = answer
         return answer
 
-    def lose(self, reason: str) -> None:
+    def lose(self, reason: str, *, kill_in_s: float = 0.0) -> None:
         """Nothing more is expected of it."""
         if self.lost.done():
             return
@@ -105,20 +108,20 @@ class EngineLink(asyncio.Protocol):
         if not self.ready.done():
             self.ready.set_exception(EngineDead(f"The engine did not start: {reason}."))
         for answer in self._asked.values():
-            answer.set_exception(_gone())
+            answer.set_exception(self._gone())
         self._asked.clear()
-        self._loop.call_later(_DUMP_S, self._kill) if self._watchdog else self._kill()
+        self._loop.call_later(kill_in_s, self._kill) if kill_in_s else self._kill()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._loop.call_later(_CHECK_S, self._check)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.lose("its process has ended")
 
     def data_received(self, data: bytes) -> None:
-        if self._watchdog is not None:
-            self._watchdog.heard(self._clock.now())
+        self._watchdog.heard(self._clock.now())
         for frame in self._frames.feed(data):
             if not self.lost.done():  # else all that waited for it were told: it is to be killed
                 self._take(decode_from_engine(frame))
@@ -132,27 +135,27 @@ class EngineLink(asyncio.Protocol):
             case Refused(ticket, failure):
                 self._asked.pop(ticket).set_exception(failure.error())
             case Heartbeat():
-                if self._watchdog is not None:
-                    self._watchdog.beat(message)
+                self._watchdog.beat(message)
             case Progress(line):
                 self._progress(line)
             case Ready():
                 self.ready.set_result(message)
-                self._watchdog = Watchdog(self._clock.now(), step_timeout_s=self._step_timeout_s)
-                self._loop.call_later(_CHECK_S, self._check)
+                self._watchdog = self._watch(SILENCE_S)
             case Failed(failure):
                 self.ready.set_exception(failure.error())
                 self.lose(failure.message)
             case Ended(reason):
                 self.lose(reason)
 
+    def _watch(self, silence_s: float) -> Watchdog:
+        return Watchdog(self._clock.now(), step_timeout_s=self._step_timeout_s, silence_s=silence_s)
+
     def _check(self) -> None:
-        assert self._watchdog is not None
         if self.lost.done():
             return
         if (fault := self._watchdog.fault(self._clock.now())) is not None:
             self._process.dump()
-            self.lose(fault)
+            self.lose(fault, kill_in_s=_DUMP_S)
         else:
             self._loop.call_later(_CHECK_S, self._check)
 
@@ -160,7 +163,3 @@ class EngineLink(asyncio.Protocol):
         self._process.kill()
         if self._transport is not None:
             self._transport.abort()
-
-
-def _gone() -> EngineDead:
-    return EngineDead("The engine has stopped.")

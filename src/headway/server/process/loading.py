@@ -57,6 +57,7 @@ async def load_application(
     telemetry.model_opened(opened.names[0], by_tenant=args.scheduling_policy == "fair")
     observers = EngineObservers(
         started=lambda ready: telemetry.engine_started(ready.cache),
+        lost=telemetry.engine_lost,
         stats=telemetry.observe,
         progress=say,
     )

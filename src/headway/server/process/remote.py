@@ -32,6 +32,8 @@ class EngineObservers:
 
     started: Callable[[Ready], None] = lambda _ready: None
     """Of each engine that takes requests: the first, and those in the place of one lost."""
+    lost: Callable[[], None] = lambda: None
+    """Of the end of each of them that nobody asked for."""
     stats: Callable[[StepStats], None] = lambda _stats: None
     """Of each step."""
     progress: Callable[[str], None] = lambda _line: None
@@ -62,7 +64,9 @@ class RemoteEngine:
         self._observers = EngineObservers()
         self._clock = clock or MonotonicClock()
         self._process: EngineProcess | None = process
-        self._factory = process.factory
+        self._another = process.another
+        self._start_s: float | None = None
+        """What the last start took: what the next will."""
         self._link: EngineLink | None = None
         self._streams = Streams(self._abort)
         self._supervisor: asyncio.Task[EngineDead] | None = None
@@ -137,8 +141,11 @@ class RemoteEngine:
 
     def _usable(self) -> EngineLink:
         if self._link is None or not self._link.is_up:
-            raise EngineDead("The engine has stopped and takes no requests.")
+            raise self._gone()
         return self._link
+
+    def _gone(self) -> EngineDead:
+        return EngineDead("The engine has stopped.", self._start_s if self._restart else None)
 
     def _abort(self, request_id: str) -> None:
         assert self._link is not None
@@ -151,19 +158,21 @@ class RemoteEngine:
 
     async def _connect(self, args: EngineArgs) -> Ready:
         if self._process is None:
-            self._process = EngineProcess(self._factory)
-        process = self._process
+            self._process = self._another()
+        process, began_s = self._process, self._clock.now()
         self._link = link = EngineLink(
             process,
             stepped=self._take,
             progress=self._observers.progress,
             clock=self._clock,
             step_timeout_s=self._step_timeout_s,
+            gone=self._gone,
         )
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: link, sock=process.sock)
         link.send(Start(args))
         ready = await asyncio.shield(link.ready)  # whose end says that there is an engine to stop
+        self._start_s = self._clock.now() - began_s
         self._observers.started(ready)
         return ready
 
@@ -172,7 +181,8 @@ class RemoteEngine:
             assert self._link is not None
             assert self._process is not None
             reason = await asyncio.shield(self._link.lost)
-            self._streams.fail_all(EngineDead("The engine has stopped."))
+            self._observers.lost()
+            self._streams.fail_all(self._gone())
             ended = await asyncio.to_thread(self._process.wait)
             self._process = None
             logger.error("the engine is lost: %s (%s)", reason, ended)

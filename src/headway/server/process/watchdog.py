@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from headway.server.process.messages import Heartbeat
 
-__all__ = ["SILENCE_S", "Watchdog"]
+__all__ = ["LOADING_SILENCE_S", "SILENCE_S", "Watchdog"]
 
 SILENCE_S = 3.0
 """Without a word from the engine, whose heartbeat comes twice a second: it is stopped, or its
 interpreter hangs."""
+LOADING_SILENCE_S = 60.0
+"""The same while it imports PyTorch and reads weights, which hold the interpreter for seconds, and
+for longer where the disk is slow."""
 _ESTIMATES = 10.0
 """Times its estimate that a step may take."""
 _ABSENT_S = 1.0

@@ -86,8 +86,6 @@ class PrometheusMetrics:
         self._num_starts += 1
         if self._num_starts > 1:
             self._restarts.inc()
-            self._show_state(EngineState(0, 0, 0, 0, cache.num_blocks), "")
-            self._hit_rate.set(math.nan)
             return
         self._instruments.info(
             "cache_config_info",
@@ -99,6 +97,11 @@ class PrometheusMetrics:
                 "enable_prefix_caching": str(cache.prefix_caching),
             },
         )
+
+    def engine_lost(self) -> None:
+        """Nothing runs, waits or is held any more; counters stay."""
+        self._show_state(EngineState(0, 0, 0, 0, blocks_free=1), "")
+        self._hit_rate.set(math.nan)
 
     def observe(self, stats: StepStats) -> None:
         self._show_state(stats.state, stats.waiting_for)

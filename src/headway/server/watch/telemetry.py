@@ -72,6 +72,10 @@ class Telemetry:
         assert self._metrics is not None
         self._metrics.engine_started(cache)
 
+    def engine_lost(self) -> None:
+        assert self._metrics is not None
+        self._metrics.engine_lost()
+
     def observe(self, stats: StepStats) -> None:
         assert self._metrics is not None
         self._metrics.observe(stats)
