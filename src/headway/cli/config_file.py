@@ -40,12 +40,13 @@ def read_config(path: str, known: Iterable[Field[Any]]) -> dict[str, Any]:
 def _load(path: str) -> Mapping[object, object]:
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
-        root, content = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
     except OSError as error:
         raise InvalidConfig("config", f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidConfig("config", f"{path}: is not UTF-8") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # a date with a month 13
+    try:
+        root, content = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
+    except Exception as error:  # not YAML's own alone: `!!bool maybe` is a KeyError
         # The error's own words may show what the line holds, and that may be a key.
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f", at line {mark.line + 1}, column {mark.column + 1}"

@@ -91,7 +91,7 @@ def inspect_model(
         _check(model, max_model_len, max_num_seqs)
         for dtype in DTYPE_BYTES:
             args = EngineArgs(dtype=dtype, max_model_len=max_model_len, max_num_seqs=max_num_seqs)
-            fits.append(_fit(model, args, available_bytes))
+            fits.append(_fit(model, args, max_num_seqs, available_bytes))
     return Report(
         path=path,
         metadata=metadata,
@@ -149,7 +149,7 @@ def _check(model: ModelFile, max_model_len: int | None, max_num_seqs: int) -> No
         raise InvalidConfig("max_num_seqs", f"must be at least 1, not {max_num_seqs}")
 
 
-def _fit(model: ModelFile, args: EngineArgs, available_bytes: int) -> Fit:
+def _fit(model: ModelFile, args: EngineArgs, max_num_seqs: int, available_bytes: int) -> Fit:
     """By the rules that an engine starts by."""
     spec = model.spec
     limits = ModelLimits(
@@ -172,7 +172,7 @@ def _fit(model: ModelFile, args: EngineArgs, available_bytes: int) -> Fit:
         dtype=args.dtype,
         weight_bytes=weight_bytes(limits, args.dtype),
         kv_bytes_per_token=per_token,
-        kv_bytes=per_token * (args.max_model_len or spec.max_position) * args.max_num_seqs,
+        kv_bytes=per_token * (args.max_model_len or spec.max_position) * max_num_seqs,
         kv_cache_tokens=tokens,
         problem=problem,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headway.config.args import DTYPE_BYTES, EngineArgs
 from headway.config.parse import parse_bytes
+from headway.config.recipes import RECIPES, Recipe
 from headway.config.resolved import (
     EngineConfig,
     ModelLimits,
@@ -20,9 +21,11 @@ from headway.config.speculation import resolve_speculation
 
 __all__ = [
     "DTYPE_BYTES",
+    "RECIPES",
     "EngineArgs",
     "EngineConfig",
     "ModelLimits",
+    "Recipe",
     "kv_token_bytes",
     "parse_bytes",
     "resolve",

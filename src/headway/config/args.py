@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Any
 
+from headway.config.recipes import DEFAULTS, RECIPES, Recipe
 from headway.errors import InvalidConfig
 
 __all__ = ["DTYPE_BYTES", "EngineArgs"]
@@ -76,7 +77,17 @@ class EngineArgs:
         "made for or what the KV cache holds, whichever is less (vLLM refuses to start when the "
         "cache holds less)",
     )
-    block_size: int = _option(16, _KV, "tokens per KV block: 16 or 32")
+    recipe: str | None = _option(
+        None,
+        _SCHEDULER,
+        "for a kind of load, sets max_num_batched_tokens, max_num_seqs, block_size, "
+        "enable_prefix_caching, long_prefill_token_threshold and max_num_queued_reqs; each of them "
+        "that is given too wins (vLLM: none)",
+        tuple(RECIPES),
+    )
+    block_size: int | None = _option(
+        None, _KV, f"tokens per KV block: 16 or 32; default: the recipe's, or {DEFAULTS.block_size}"
+    )
     num_kv_blocks: int | None = _option(
         None, _KV, "KV blocks, given as a number (vLLM: num_gpu_blocks_override)"
     )
@@ -90,20 +101,27 @@ class EngineArgs:
     max_num_batched_tokens: int | None = _option(
         None,
         _SCHEDULER,
-        "token budget of one step; default 2048 on cuda and 256 on CPU, where 2048 prompt tokens "
-        "would be a step of over a second (vLLM: 2048 or more everywhere), at least max_num_seqs, "
-        "and max_model_len without chunked prefill",
+        "token budget of one step; default: the recipe's, or 2048 on cuda and 256 on CPU, where "
+        "2048 prompt tokens would be a step of over a second (vLLM: 2048 or more everywhere), at "
+        "least max_num_seqs, and max_model_len without chunked prefill",
     )
-    max_num_seqs: int = _option(128, _SCHEDULER, "most requests that run at once")
-    enable_prefix_caching: bool = _option(True, _KV, "reuse the KV of equal prefixes")
+    max_num_seqs: int | None = _option(
+        None,
+        _SCHEDULER,
+        f"most requests that run at once; default: the recipe's, or {DEFAULTS.max_num_seqs}",
+    )
+    enable_prefix_caching: bool | None = _option(
+        None, _KV, "reuse the KV of equal prefixes; default: on"
+    )
     enable_chunked_prefill: bool = _option(
         True, _SCHEDULER, "compute a long prompt over several steps, beside the others' tokens"
     )
-    long_prefill_token_threshold: int = _option(
-        0,
+    long_prefill_token_threshold: int | None = _option(
+        None,
         _SCHEDULER,
         "most prompt tokens that one request gets in a step while any other runs or waits; 0: "
-        "as many as the budget leaves (vLLM applies it also when a request is alone)",
+        "as many as the budget leaves; default: the recipe's, or 0 (vLLM applies it also when a "
+        "request is alone)",
     )
     scheduling_policy: str = _option(
         "fcfs",
@@ -177,7 +195,7 @@ class EngineArgs:
         None,
         _SCHEDULER,
         "most requests that wait for their first admission; one more is refused at once; "
-        "default: no limit (vLLM's option of this name counts running ones too)",
+        "default: the recipe's, or no limit (vLLM's option of this name counts running ones too)",
     )
     max_num_queued_tokens: int | None = _option(
         None, _SCHEDULER, "the same for their prompt tokens; default: no limit (vLLM: none)"
@@ -268,6 +286,14 @@ class EngineArgs:
     debug_invariants: bool = _option(
         False, _SCHEDULER, "check the scheduler's invariants after every step (slow)"
     )
+
+    @property
+    def tuning(self) -> Recipe:
+        """What the recipe decides, or without one the defaults, but for what was asked for. The
+        recipe must be one of `RECIPES`."""
+        base = DEFAULTS if self.recipe is None else RECIPES[self.recipe]
+        given = {name: getattr(self, name) for name in base.options()}
+        return replace(base, **{name: value for name, value in given.items() if value is not None})
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> EngineArgs:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from headway.config.args import DTYPE_BYTES, EngineArgs
 from headway.config.parse import parse_bytes, parse_weights
+from headway.config.recipes import Recipe
 from headway.config.speculation import resolve_speculation
 from headway.errors import InvalidConfig
 
@@ -47,6 +48,7 @@ class ModelLimits:
 class EngineConfig:
     """The options in force. Fields as in `EngineArgs`, all of them decided."""
 
+    recipe: str | None
     executor: str
     device: str
     kernels: str | None
@@ -107,16 +109,19 @@ def resolve(
     _check_types(args)
     _check_values(args)
     _check_policy_options(args)
+    tuning = args.tuning
+    _check_chunking(args, tuning)
     kernels, dtype, kv_dtype = _precisions(args, model, device)
-    block_bytes = args.block_size * kv_token_bytes(model, kv_dtype)
+    block_bytes = tuning.block_size * kv_token_bytes(model, kv_dtype)
     both_weights = weight_bytes(model, dtype)
     pair_bytes = block_bytes
     if draft is not None:
-        pair_bytes += args.block_size * kv_token_bytes(draft, kv_dtype)
+        pair_bytes += tuning.block_size * kv_token_bytes(draft, kv_dtype)
         both_weights += weight_bytes(draft, dtype)
-    num_blocks = _num_blocks(args, model, pair_bytes, both_weights)
-    max_model_len = _max_model_len(args, model, num_blocks * args.block_size)
+    num_blocks = _num_blocks(args, tuning, model, pair_bytes, both_weights)
+    max_model_len = _max_model_len(args, model, num_blocks * tuning.block_size)
     decided: dict[str, Any] = {
+        **tuning.options(),
         "device": device,
         "kernels": kernels,
         "dtype": dtype,
@@ -132,7 +137,7 @@ def resolve(
             else model.host_bytes,
         ),
         "fair_weights": parse_weights("fair_weights", args.fair_weights),
-        "max_num_batched_tokens": _budget(args, device, max_model_len),
+        "max_num_batched_tokens": _budget(args, tuning, device, max_model_len),
         **resolve_speculation(args),
     }
     names = [item.name for item in fields(EngineConfig)]
@@ -222,7 +227,7 @@ def _check_policy_options(args: EngineArgs) -> None:
 def _check_values(args: EngineArgs) -> None:
     for item in fields(args):
         value, choices = getattr(args, item.name), item.metadata["choices"]
-        if choices and value not in choices:
+        if choices and value is not None and value not in choices:
             raise InvalidConfig(item.name, f"must be one of {', '.join(choices)}, not {value!r}")
     for name, low in _AT_LEAST.items():
         value = getattr(args, name)
@@ -230,14 +235,25 @@ def _check_values(args: EngineArgs) -> None:
             raise InvalidConfig(name, f"must be at least {low}, not {value}")
     if args.num_threads is not None and args.num_threads > _MOST_THREADS:
         raise InvalidConfig("num_threads", f"must be at most {_MOST_THREADS}")
-    if args.block_size not in _BLOCK_SIZES:
+    if args.block_size is not None and args.block_size not in _BLOCK_SIZES:
         raise InvalidConfig("block_size", f"must be 16 or 32, not {args.block_size!r}")
     if not 0 <= args.watermark < 1:
         raise InvalidConfig("watermark", f"must be in [0, 1), not {args.watermark!r}")
     if args.record_content and args.record is None:
         raise InvalidConfig("record_content", "needs record")
-    if args.long_prefill_token_threshold and not args.enable_chunked_prefill:
-        raise InvalidConfig("long_prefill_token_threshold", "needs enable_chunked_prefill")
+
+
+def _check_chunking(args: EngineArgs, tuning: Recipe) -> None:
+    name = "long_prefill_token_threshold"
+    if tuning.long_prefill_token_threshold and not args.enable_chunked_prefill:
+        shown = _shown(args, name, tuning.long_prefill_token_threshold)
+        raise InvalidConfig(name, f"{shown} needs enable_chunked_prefill; 0 does not")
+
+
+def _shown(args: EngineArgs, name: str, value: int) -> str:
+    """An option's value, and the recipe where that is what sets it."""
+    of_recipe = args.recipe is not None and getattr(args, name) is None
+    return f"{value} (recipe {args.recipe})" if of_recipe else f"{value}"
 
 
 def weight_bytes(model: ModelLimits, dtype: str) -> int:
@@ -274,10 +290,12 @@ def _why_no_kernels(args: EngineArgs, model: ModelLimits, device: str) -> str:
     return model.why_no_kernels if args.executor == "torch" else "executor torch has them"
 
 
-def _num_blocks(args: EngineArgs, model: ModelLimits, block_bytes: int, of_weights: int) -> int:
+def _num_blocks(
+    args: EngineArgs, tuning: Recipe, model: ModelLimits, block_bytes: int, of_weights: int
+) -> int:
     spare_bytes = model.available_bytes - of_weights
     memory = f"{model.available_bytes:,} bytes are available and the weights take {of_weights:,}"
-    asked = _blocks_asked_for(args, block_bytes)
+    asked = _blocks_asked_for(args, tuning.block_size, block_bytes)
     if asked is not None:
         name, num_blocks = asked
         if num_blocks * block_bytes > spare_bytes:
@@ -287,11 +305,13 @@ def _num_blocks(args: EngineArgs, model: ModelLimits, block_bytes: int, of_weigh
     if share < block_bytes:
         raise InvalidConfig("kv_cache_memory", f"{memory}: nothing is left for the KV cache")
     longest = min(args.max_model_len or model.max_position, model.max_position)
-    most = args.max_num_seqs * -(-longest // args.block_size)
+    most = tuning.max_num_seqs * -(-longest // tuning.block_size)
     return min(share // block_bytes, most)
 
 
-def _blocks_asked_for(args: EngineArgs, block_bytes: int) -> tuple[str, int] | None:
+def _blocks_asked_for(
+    args: EngineArgs, block_size: int, block_bytes: int
+) -> tuple[str, int] | None:
     """The option that asks for a number of KV blocks, and the number."""
     if args.num_kv_blocks is not None:
         if args.kv_cache_memory is not None:
@@ -303,7 +323,7 @@ def _blocks_asked_for(args: EngineArgs, block_bytes: int) -> tuple[str, int] | N
     if num_blocks == 0:
         raise InvalidConfig(
             "kv_cache_memory",
-            f"{args.kv_cache_memory} holds no block: one of {args.block_size} tokens takes "
+            f"{args.kv_cache_memory} holds no block: one of {block_size} tokens takes "
             f"{block_bytes:,} bytes",
         )
     return "kv_cache_memory", num_blocks
@@ -343,22 +363,24 @@ def _max_model_len(args: EngineArgs, model: ModelLimits, num_kv_tokens: int) -> 
     return min(asked or model.max_position, num_kv_tokens)
 
 
-def _budget(args: EngineArgs, device: str, max_model_len: int) -> int:
-    budget = args.max_num_batched_tokens
+def _budget(args: EngineArgs, tuning: Recipe, device: str, max_model_len: int) -> int:
+    budget = tuning.max_num_batched_tokens
     if budget is None:
-        budget = max(_DEFAULT_BUDGET[device], args.max_num_seqs)
+        budget = max(_DEFAULT_BUDGET[device], tuning.max_num_seqs)
         if not args.enable_chunked_prefill:
             budget = max(budget, max_model_len)
-    if budget < args.max_num_seqs:
+    shown = _shown(args, "max_num_batched_tokens", budget)
+    if budget < tuning.max_num_seqs:
+        width = _shown(args, "max_num_seqs", tuning.max_num_seqs)
         raise InvalidConfig(
             "max_num_batched_tokens",
-            f"{budget} is less than max_num_seqs ({args.max_num_seqs}): each running request "
-            f"needs a token a step",
+            f"{shown} is less than max_num_seqs, {width}: each running request needs a token a "
+            f"step",
         )
     if not args.enable_chunked_prefill and budget < max_model_len:
         raise InvalidConfig(
             "max_num_batched_tokens",
-            f"{budget} is less than max_model_len ({max_model_len}), and without "
+            f"{shown} is less than max_model_len ({max_model_len}), and without "
             f"enable_chunked_prefill a prompt must fit into one step",
         )
     return budget

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from headway.config import EngineConfig
@@ -13,8 +15,10 @@ from headway.runtime.cpu import why_not
 __all__ = ["banner"]
 
 
-def banner(config: EngineConfig, model: ModelFile, exactness: Exactness) -> str:
-    """What was decided, in a few lines for a person."""
+def banner(
+    config: EngineConfig, model: ModelFile, exactness: Exactness, *, recipe: Sequence[str] = ()
+) -> str:
+    """What was decided, in a few lines for a person. `recipe`: what is to be said of it."""
     limits = [
         f"max_model_len {config.max_model_len}",
         f"max_num_seqs {config.max_num_seqs}",
@@ -47,6 +51,7 @@ def banner(config: EngineConfig, model: ModelFile, exactness: Exactness) -> str:
         f"{'on' if config.enable_prefix_caching else 'off'}",
         f"Scheduler  {policy}; {', '.join(limits)}",
         f"Exactness  {exactness}",
+        *(f"{'' if i else 'Recipe':11}{line}" for i, line in enumerate(recipe)),
     ]
     if config.num_speculative_tokens:
         lines.append(f"Drafts     {_drafting(config)}")

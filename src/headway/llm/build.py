@@ -19,6 +19,7 @@ from headway.engine.costs import CostMeter
 from headway.engine.exactness import Exactness
 from headway.engine.outputs import OutputProcessor
 from headway.engine.pace import Pace
+from headway.engine.prefill import prefill_rate
 from headway.engine.threaded import ThreadedExecutor
 from headway.errors import InvalidConfig, ModelError
 from headway.grammar.compiler import GrammarCompiler
@@ -33,6 +34,7 @@ from headway.llm.executors import (
     make_speculator,
     phase_seconds_of,
 )
+from headway.llm.recipe import measures_prefill, recipe_lines
 from headway.models.sources import Progress, cache_directory, model_name, resolve_model
 from headway.models.weights import ModelFile, open_model
 from headway.record.recorder import Recorder, RecordingFile
@@ -58,6 +60,8 @@ class Engine:
     exactness: Exactness
     phase_seconds: Callable[[], Mapping[str, float]] | None
     """What the time of all steps went to so far; None where the executor does not tell."""
+    recipe: tuple[str, ...]
+    """What is to be said of the recipe at start, in lines; none without one."""
 
     def asynchronous(self) -> AsyncEngine:
         """The same engine for an event loop. Use one or the other, not both."""
@@ -65,7 +69,7 @@ class Engine:
 
     def banner(self) -> str:
         """What was decided, in a few lines for a person."""
-        return banner(self.config, self.model, self.exactness)
+        return banner(self.config, self.model, self.exactness, recipe=self.recipe)
 
 
 def build_engine(
@@ -95,6 +99,7 @@ def build_engine(
     executor = in_its_thread(config, partial(make_executor, config, model))
     directory = cache_directory(_cache_dir(args)) / "probe"
     exactness = find_exactness(config, model.spec, executor, directory)
+    recipe = tuple(recipe_lines(config, _prefill_rate(config, executor, clock)))
     core = _core(config, model, draft, tokenizer, clock, executor)
     defaults = model.sampling_defaults if config.generation_config == "auto" else {}
     return Engine(
@@ -106,6 +111,21 @@ def build_engine(
         defaults,
         exactness,
         phase_seconds_of(executor),
+        recipe,
+    )
+
+
+def _prefill_rate(config: EngineConfig, executor: Executor, clock: Clock) -> float | None:
+    """Of an executor on which nothing is cached yet; None: nothing depends on it."""
+    if not measures_prefill(config):
+        return None
+    return prefill_rate(
+        executor,
+        clock,
+        block_size=config.block_size,
+        num_blocks=config.num_kv_blocks,
+        max_model_len=config.max_model_len,
+        max_tokens=config.max_num_batched_tokens,
     )
 
 

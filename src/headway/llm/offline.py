@@ -33,7 +33,7 @@ class LLM:
     Args:
         model: a GGUF file, a directory that holds one or a Hugging Face model, a name, or
             `org/name` of the hub; default: the default model.
-        progress: told in a line what is being fetched or loaded.
+        progress: told in a line what is being fetched or loaded, and what the recipe comes to.
         options: those of `EngineArgs`, e.g. `dtype="bfloat16"`, `num_kv_blocks=512`.
 
     Raises `InvalidConfig`, naming the option, or `ModelError`. Not for several threads at once.
@@ -48,6 +48,8 @@ class LLM:
     ) -> None:
         args = EngineArgs.of({"model": model, **options})
         self._engine = build_engine(args, progress=progress)
+        if progress is not None and self._engine.recipe:
+            progress(f"recipe {'; '.join(self._engine.recipe)}")
         # A recording is whole only with its end: when this object goes, or the process ends.
         weakref.finalize(self, self._engine.core.close)
         self._ids = itertools.count()

@@ -11,7 +11,7 @@ import pytest
 
 from headway.cli.options import engine_options, server_settings
 from headway.cli.parser import build_parser
-from headway.config import EngineArgs
+from headway.config import RECIPES, EngineArgs
 from headway.server.settings import ServerSettings
 
 Given = Callable[..., tuple[dict[str, Any], ServerSettings]]
@@ -60,6 +60,25 @@ def test_the_command_line_wins_whatever_comes_first(given: Given) -> None:
     assert server == ServerSettings(port=2, served_model_name=("z",))
 
 
+@pytest.mark.parametrize(
+    ("text", "argv", "recipe", "block_size"),
+    [
+        ("recipe: chat\n", [], "chat", 32),
+        ("recipe: chat\n", ["--recipe", "mixed"], "mixed", 16),
+        ("recipe: chat\nblock-size: 16\n", [], "chat", 16),
+        ("block-size: 16\n", ["--recipe", "chat"], "chat", 16),
+        ("recipe: chat\n", ["--block-size", "16"], "chat", 16),
+        ("block-size: 16\n", ["--recipe", "chat", "--block-size", "32"], "chat", 32),
+    ],
+)
+def test_an_option_wins_over_the_recipe_wherever_each_of_them_is_given(
+    given: Given, text: str, argv: list[str], recipe: str, block_size: int
+) -> None:
+    asked = EngineArgs.of(given(text, *argv)[0])
+    assert (asked.recipe, asked.tuning.block_size) == (recipe, block_size)
+    assert asked.tuning.max_num_queued_reqs == RECIPES[recipe].max_num_queued_reqs
+
+
 def test_an_empty_file_asks_for_nothing(given: Given) -> None:
     assert given("# nothing yet\n") == ({}, ServerSettings())
 
@@ -86,6 +105,10 @@ def test_an_empty_file_asks_for_nothing(given: Given) -> None:
         ("port: [", "is not YAML"),
         ("port: !!python/object/apply:os.getpid []", "is not YAML"),
         ("port: 2020-13-45", "is not YAML"),
+        ("access_log: !!bool maybe", "is not YAML"),
+        ("port: !!int ''", "is not YAML"),
+        ("model: !!timestamp yesterday", "is not YAML"),
+        ("recipe: fast", "recipe: must be one of chat, long-document, mixed, not 'fast'"),
         ("api_key: 12345678: x", "is not YAML, at line 1, column 18"),
         ("port: 1\napi_key: *12345678", "is not YAML, at line 2, column 10"),
         ("api_key: 12345678", "api_key: must be a text or a list of them"),
