@@ -92,6 +92,10 @@ def details(runs: Sequence[Run]) -> dict[str, Any]:
         "generated_texts": ["".join(each.texts) for each in every],
         "errors": [each.error or "" for each in every],
         "class_names": [each.item.class_name for each in every],
+        "failed_after": [
+            None if fine else each.ended_s - each.sent_s
+            for each, fine in zip(every, ok, strict=True)
+        ],
     }
 
 
@@ -105,7 +109,7 @@ def _of(outcome: Outcome, class_name: str | None) -> bool:
 
 
 def _input_len(outcome: Outcome) -> int:
-    return outcome.prompt_tokens or len(outcome.item.token_ids)
+    return outcome.prompt_tokens or outcome.asked_len or outcome.item.input_len
 
 
 def _values(name: str, good: Sequence[Outcome]) -> list[float]:
@@ -186,7 +190,7 @@ def _own(every: Sequence[Outcome], good: Sequence[Outcome]) -> dict[str, Any]:
     said = sum(each.completion_tokens is not None for each in good)
     counted = "usage" if said == len(good) else "chunks" if not said else "usage, else chunks"
     cached = [each.cached_tokens for each in good if each.cached_tokens is not None]
-    lengths = [(each.prompt_tokens, len(each.item.token_ids)) for each in good]
+    lengths = [(each.prompt_tokens, each.asked_len) for each in good]
     return {
         "mean_lateness_ms": float(np.mean(late)),
         "p99_lateness_ms": float(np.percentile(late, 99)),
@@ -194,7 +198,8 @@ def _own(every: Sequence[Outcome], good: Sequence[Outcome]) -> dict[str, Any]:
         "token_counts": counted,
         "tokens_per_chunk": sum(each.output_len for each in good) / chunks if chunks else None,
         "total_cached_tokens": sum(cached) if cached else None,
-        "wrong_input_lens": sum(found not in (None, asked) for found, asked in lengths),
+        "wrong_input_lens": sum(None not in pair and pair[0] != pair[1] for pair in lengths),
+        "made_up_answers": sum(each.made_up for each in good),
         "short_outputs": sum(each.output_len < each.item.output_len for each in good),
         "error_counts": dict(Counter(each.error for each in every if each.error is not None)),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -17,9 +18,22 @@ from headway.bench.http import HttpClient
 from headway.bench.load import Outcome
 from headway.errors import HeadwayError
 
-__all__ = ["Api", "ApiKind", "StreamReader", "Target", "complaint", "first_model"]
+__all__ = [
+    "Api",
+    "ApiKind",
+    "Message",
+    "Prompt",
+    "StreamReader",
+    "Target",
+    "complaint",
+    "first_model",
+]
 
 ApiKind: TypeAlias = Literal["completions", "chat"]
+
+Message: TypeAlias = dict[str, str]
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Message]
+"""Text, token ids, or for a chat the messages so far."""
 
 _LONGEST_COMPLAINT = 300
 
@@ -35,6 +49,7 @@ class Choice(msgspec.Struct):
     text: str | None = None
     delta: Delta | None = None
     finish_reason: str | None = None
+    token_ids: list[int] | None = None
 
 
 class PromptTokensDetails(msgspec.Struct):
@@ -112,11 +127,14 @@ class StreamReader:
 
     def _choice(self, choice: Choice, now: float) -> None:
         delta = choice.delta or Delta()
-        text = choice.text or delta.content or delta.reasoning_content or delta.reasoning or ""
+        said = choice.text or delta.content or ""
+        text = said or delta.reasoning_content or delta.reasoning or ""
         self._complete |= choice.finish_reason is not None
+        self._outcome.answer_ids += choice.token_ids or ()
         if text or (choice.finish_reason is None and delta.role is None):
             self._outcome.chunk_times_s.append(now)
             self._outcome.texts.append(text)
+            self._outcome.said += said
 
     def _usage(self, usage: Usage) -> None:
         outcome, details = self._outcome, usage.prompt_tokens_details
@@ -135,16 +153,29 @@ class Api:
     model: str
     extra: Mapping[str, Any]
     """Further fields of the body; they win over those here."""
+    return_token_ids: bool = False
+    """Ask for the tokens of streamed answers, as vLLM and we tell them."""
 
-    def body(self, prompt: str | Sequence[int], max_tokens: int, *, stream: bool) -> bytes:
+    def body(
+        self,
+        prompt: Prompt,
+        max_tokens: int,
+        *,
+        stream: bool,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> bytes:
+        """`more` wins over everything."""
+        fields: dict[str, Any]
         if self.kind == "chat":
-            message = {"role": "user", "content": prompt}
-            fields = {"messages": [message], "max_completion_tokens": max_tokens}
+            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            fields = {"messages": messages, "max_completion_tokens": max_tokens}
         else:
             fields = {"prompt": prompt, "max_tokens": max_tokens}
         if stream:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
-        return msgspec.json.encode({"model": self.model, **fields, **self.extra})
+            if self.return_token_ids:
+                fields["return_token_ids"] = True
+        return msgspec.json.encode({"model": self.model, **fields, **self.extra, **more})
 
 
 class Target:

@@ -9,11 +9,17 @@ whether each word is a token there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, TypeAlias
 
-from headway.bench.openai import Target
+from headway.bench.load import Outcome
+from headway.bench.openai import Message, Prompt, Target
 from headway.errors import HeadwayError, InvalidConfig
 
-__all__ = ["WORDS", "cut_to", "measure_frame", "text_prompt"]
+__all__ = ["WORDS", "Form", "cut_to", "measure_frame", "prompt_of", "text_prompt"]
+
+Form: TypeAlias = Literal["tokens", "text", "chat"]
+"""What prompts are: token ids, a text, messages."""
 
 _TEXT = """
 the of and to in is for that was on with as it by at from be are this an or not have were which
@@ -34,7 +40,58 @@ _OPENING = "Text:"
 
 def text_prompt(token_ids: Sequence[int]) -> str:
     """Made of words by their number in `WORDS`."""
-    return _OPENING + "".join(" " + WORDS[token] for token in token_ids)
+    return _OPENING + _words(token_ids)
+
+
+def _words(token_ids: Sequence[int]) -> str:
+    return "".join(" " + WORDS[token] for token in token_ids)
+
+
+def prompt_of(outcome: Outcome, form: Form, frame: int) -> Prompt:
+    """The prompt of a request that is to be sent now, with the answers that the turns before it
+    had, and notes in `outcome` how long it is to be.
+
+    Args:
+        outcome: one of a conversation's, of which all before have been answered; or any other.
+        form: what to make.
+        frame: tokens that the server adds to a text.
+
+    Raises InvalidConfig where the frame alone is longer.
+    """
+    turns = _so_far(outcome)
+    if form == "tokens":
+        return _token_prompt(turns)
+    first = text_prompt(cut_to(turns[0].item.token_ids, frame))
+    if len(turns) == 1:
+        return first
+    outcome.asked_len = None
+    if form == "text":
+        later = (a.said + _words(b.item.own_ids) for a, b in pairwise(turns))
+        return first + "".join(later)
+    messages: list[Message] = [{"role": "user", "content": first}]
+    for before, turn in pairwise(turns):
+        messages.append({"role": "assistant", "content": before.said})
+        messages.append({"role": "user", "content": text_prompt(turn.item.own_ids)})
+    return messages
+
+
+def _so_far(outcome: Outcome) -> list[Outcome]:
+    """The conversation up to it."""
+    turns = [outcome]
+    while (before := turns[-1].before) is not None:
+        turns.append(before)
+    return turns[::-1]
+
+
+def _token_prompt(turns: Sequence[Outcome]) -> Sequence[int]:
+    last = turns[-1]
+    ids = list(turns[0].item.token_ids)
+    for before, turn in pairwise(turns):
+        last.made_up |= not before.answer_ids
+        ids += before.answer_ids or turn.item.made_up_answer_ids
+        ids += turn.item.own_ids
+    last.asked_len = len(ids)
+    return ids
 
 
 async def measure_frame(target: Target) -> int:

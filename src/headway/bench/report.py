@@ -18,6 +18,7 @@ DETAILS = (
     "generated_texts",
     "errors",
     "class_names",
+    "failed_after",
 )
 """What a saved result has by request only where it is asked for; as in vLLM, `latencies` and
 `queue_times` are there always."""
@@ -81,6 +82,7 @@ def notes(result: Mapping[str, Any], *, shared_prefixes: bool) -> list[str]:
             f"the client was late: one request in a hundred was sent {late:.0f} ms or more after "
             "it was due, so the load was not quite what was asked for"
         )
+    found += _about_the_load(result)
     own = result["frame_tokens"] * result["completed"]
     if (result["total_cached_tokens"] or 0) > own and not shared_prefixes:
         found.append(
@@ -97,6 +99,43 @@ def notes(result: Mapping[str, Any], *, shared_prefixes: bool) -> list[str]:
     if result["token_counts"] != "usage":
         found.append("the server does not tell the usage: a chunk is taken for a token")
     return found
+
+
+def _about_the_load(result: Mapping[str, Any]) -> list[str]:
+    found = []
+    if result.get("saturated"):
+        signs = result["saturation"]
+        found.append(
+            "the server did not keep up: the figures describe a queue that grows, and not the "
+            f"server. From the first third of the requests to the last, those under way went from "
+            f"{signs['first_concurrency']:.1f} to {signs['last_concurrency']:.1f}, the median TTFT "
+            f"from {signs['first_ttft_ms']:.0f} to {signs['last_ttft_ms']:.0f} ms; "
+            f"{signs['arrival_rate']:.2f} requests/s came, and {signs['served_rate']:.2f} were "
+            "served"
+        )
+    for trace in result.get("traces", ()):
+        if said := _scaling(trace):
+            found.append(f"the trace {trace['name']} was scaled: {said}")
+    if result["made_up_answers"]:
+        found.append(
+            f"{result['made_up_answers']} prompts hold made-up answers where the server's own "
+            "should stand: it tells no token ids (return_token_ids)"
+        )
+    return found
+
+
+def _scaling(trace: Mapping[str, Any]) -> str:
+    said = [
+        f"{what} times {trace[key]:g}"
+        for what, key in (("rate", "rate_scale"), ("lengths", "length_scale"))
+        if trace[key] != 1
+    ]
+    said += [
+        f"{trace[key]:,} of {trace['requests']:,} {what} cut"
+        for what, key in (("prompts", "cut_inputs"), ("answers", "cut_outputs"))
+        if trace[key]
+    ]
+    return ", ".join(said)
 
 
 def result_name(label: str, load: str, max_concurrency: int | None) -> str:

@@ -18,13 +18,16 @@ from headway.bench.figures import Wanted, details, figures
 from headway.bench.http import HttpClient
 from headway.bench.load import Outcome, Run, run_load
 from headway.bench.openai import Api, ApiKind, Target, first_model
-from headway.bench.prompts import WORDS, cut_to, measure_frame, text_prompt
+from headway.bench.prompts import WORDS, Form, measure_frame, prompt_of
+from headway.bench.saturation import saturation
 from headway.errors import HeadwayError
-from headway.workload import WorkItem, Workload
+from headway.workload import Trace, WorkItem, Workload
 
 __all__ = ["Load", "Measured", "Server", "measure_server"]
 
 _ASK_AGAIN_S = 1.0
+_MADE_BEFORE_BYTES = 64 << 20
+"""Of bodies. A prompt of 2,000 tokens takes a tenth of a millisecond to make."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,9 @@ class Measured:
 
     model: str
     result: dict[str, Any]
-    """`figures` of all, with `classes`, those of each, where there are several, and
-    `frame_tokens`, those of each prompt that are the server's own (a chat's template)."""
+    """`figures` and `saturation` of all, with `classes`, the figures of each, where there are
+    several, `traces`, what was made of each, where there are any, and `frame_tokens`, those of
+    each prompt that are the server's own (a chat's template)."""
     details: dict[str, Any]
 
 
@@ -87,15 +91,20 @@ async def measure(
     client = HttpClient(server.base_url, headers=server.headers, insecure=server.insecure)
     try:
         model = await _model(client, server)
-        target = Target(client, Api(server.kind, server.endpoint, model, server.extra_body))
+        form: Form = "tokens" if not load.text else "chat" if server.kind == "chat" else "text"
+        # Only a conversation in token ids goes on from them; a server may not know the field.
+        ids = form == "tokens" and any(kind.turns for kind in load.workload.classes)
+        api = Api(server.kind, server.endpoint, model, server.extra_body, return_token_ids=ids)
+        target = Target(client, api)
         frame = await measure_frame(target) if load.text else 0
-        sender = _Sender(target, load, frame)
+        sender = _Sender(target, load, form, frame)
         await _warm_up(sender, load, say)
         runs = []
         for seed in load.seeds:
-            say(f"Sending {_total(load.workload):,} requests (seed {seed})")
             workload = msgspec.structs.replace(load.workload, seed=seed)
-            runs.append(await sender.run(workload, progress=progress))
+            items = sender.items(workload)
+            say(f"Sending {len(items):,} requests (seed {seed})")
+            runs.append(await sender.run(workload, items, progress=progress))
     except OSError as error:
         raise HeadwayError(
             f"no server answers at {server.base_url} ({error}); start one with headway serve, or "
@@ -110,21 +119,28 @@ async def measure(
 class _Sender:
     """Makes the bodies of requests, and sends them."""
 
-    def __init__(self, target: Target, load: Load, frame: int) -> None:
+    def __init__(self, target: Target, load: Load, form: Form, frame: int) -> None:
         self._target = target
         self._load = load
+        self._form: Form = form
         self._frame = frame
+        self._more = {kind.name: kind.body for kind in load.workload.classes}
+
+    def items(self, workload: Workload) -> list[WorkItem]:
+        return workload.items(_ids(self._load))
 
     async def run(
-        self, workload: Workload, *, most: int | None = None, progress: bool = False
+        self, workload: Workload, items: Sequence[WorkItem], *, progress: bool = False
     ) -> Run:
-        """The first `most` requests. Their bodies are made before the clock starts."""
-        items = workload.items((0, len(WORDS)) if self._load.text else None)[:most]
-        bodies = {id(item): self._body(item) for item in items}
+        """Sends `items` of the workload. Bodies are made before the clock starts, as many as
+        memory should hold; the others, and those of turns that follow an answer, as they are sent.
+        """
+        bodies = self._first_bodies(items)
         loop = asyncio.get_running_loop()
 
         async def send(outcome: Outcome) -> None:
-            await self._target.send(outcome, bodies[id(outcome.item)], loop.time())
+            body = bodies.pop(id(outcome.item), None) or self._body(outcome)
+            await self._target.send(outcome, body, loop.time())
 
         with tqdm(total=len(items), unit="req", disable=not progress, leave=False) as bar:
             return await run_load(
@@ -135,10 +151,24 @@ class _Sender:
                 progress=bar.update,
             )
 
-    def _body(self, item: WorkItem) -> bytes:
-        ids: Sequence[int] = item.token_ids
-        prompt = text_prompt(cut_to(ids, self._frame)) if self._load.text else ids
-        return self._target.api.body(prompt, item.output_len, stream=True)
+    def _first_bodies(self, items: Sequence[WorkItem]) -> dict[int, bytes]:
+        bodies: dict[int, bytes] = {}
+        size = 0
+        for item in items:
+            if item.follows is None and size < _MADE_BEFORE_BYTES:
+                body = bodies[id(item)] = self._body(Outcome(item, item.arrival_s))
+                size += len(body)
+        return bodies
+
+    def _body(self, outcome: Outcome) -> bytes:
+        prompt = prompt_of(outcome, self._form, self._frame)
+        more = self._more.get(outcome.item.class_name, {})
+        return self._target.api.body(prompt, outcome.item.output_len, stream=True, more=more)
+
+
+def _ids(load: Load) -> tuple[int, int] | None:
+    """What prompts are made of, where not of the workload's own."""
+    return (0, len(WORDS)) if load.text else None
 
 
 async def _model(client: HttpClient, server: Server) -> str:
@@ -164,7 +194,8 @@ async def _warm_up(sender: _Sender, load: Load, say: Callable[[str], None]) -> N
         return
     say(f"Warming up with {load.num_warmups} requests")
     workload = msgspec.structs.replace(load.workload, seed=-1 - load.seeds[0])
-    run = await sender.run(workload, most=load.num_warmups)
+    firsts = [item for item in sender.items(workload) if item.follows is None]
+    run = await sender.run(workload, firsts[: load.num_warmups])
     for outcome in run.outcomes:
         if outcome.error is not None:
             raise HeadwayError(f"a warm-up request failed: {outcome.error}")
@@ -177,12 +208,25 @@ def _check_any(runs: Sequence[Run]) -> None:
 
 
 def _result(runs: Sequence[Run], load: Load) -> dict[str, Any]:
-    result = figures(runs, load.wanted)
-    names = [kind.name for kind in load.workload.classes]
+    result = figures(runs, load.wanted) | saturation(runs, load.workload)
+    names = [source.name for source in load.workload.sources]
     if len(names) > 1:
         result["classes"] = {name: figures(runs, load.wanted, class_name=name) for name in names}
+    if load.workload.traces:
+        result["traces"] = [_replayed(trace, load) for trace in load.workload.traces]
     return result
 
 
-def _total(workload: Workload) -> int:
-    return sum(kind.num_prompts for kind in workload.classes)
+def _replayed(trace: Trace, load: Load) -> dict[str, Any]:
+    """What was made of it; the seed changes none of this."""
+    replay = trace.replay(load.seeds[0], range(*(_ids(load) or load.workload.token_ids)))
+    return {
+        "name": trace.name,
+        "path": trace.path,
+        "requests": len(replay.items),
+        "rate_scale": trace.rate_scale,
+        "length_scale": trace.length_scale,
+        "cut_inputs": replay.cut_inputs,
+        "cut_outputs": replay.cut_outputs,
+        "shares_prefixes": replay.shares_prefixes,
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import accumulate
 from random import Random
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,9 @@ __all__ = [
     "ClosedLoop",
     "Constant",
     "Gamma",
+    "OnOff",
     "Poisson",
+    "Ramp",
     "arrival_times",
     "check_arrivals",
 ]
@@ -53,32 +55,97 @@ class ClosedLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="c
     users: int
 
 
-Arrivals: TypeAlias = AtOnce | Poisson | Gamma | Constant | ClosedLoop
+class Ramp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ramp"):
+    """At random, at a rate that goes from one to another, up or down, as time goes."""
+
+    rate_from: float
+    rate_to: float
+    shape: Literal["linear", "exponential"] = "linear"
+    duration_s: float | None = None
+    """How long the rate takes; then it stays. None: until the last request."""
+    burstiness: float = 1.0
+    """As in `Gamma`, of the gaps on a clock that runs with the rate."""
+
+
+class OnOff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="on_off"):
+    """At random, at one rate for a while, then at another for a while, again and again: floods."""
+
+    rate_on: float
+    on_s: float
+    off_s: float
+    rate_off: float = 0.0
+
+
+Arrivals: TypeAlias = AtOnce | Poisson | Gamma | Constant | ClosedLoop | Ramp | OnOff
 
 
 def arrival_times(arrivals: Arrivals, count: int, random: Random) -> list[float]:
-    """In order. At a random rate they are stretched so that the last comes at count / rate, as
-    vLLM does: else the load would be another with every seed. In a closed loop all may go at
-    once, as far as there are users."""
+    """In order. At a random rate they are stretched so that the last comes when `count` are due
+    (at a rate that stays, at count / rate), as vLLM does: else the load would be another with
+    every seed. In a closed loop all may go at once, as far as there are users."""
     match arrivals:
         case Poisson(rate):
-            return _gamma(rate, 1.0, count, random)
+            return [event / rate for event in _events(1.0, count, random)]
         case Gamma(rate, burstiness):
-            return _gamma(rate, burstiness, count, random)
+            return [event / rate for event in _events(burstiness, count, random)]
         case Constant(interval_s):
             return [index * interval_s for index in range(count)]
+        case Ramp():
+            return [
+                _when_ramp(arrivals, e, count) for e in _events(arrivals.burstiness, count, random)
+            ]
+        case OnOff():
+            return [_when_on_off(arrivals, event) for event in _events(1.0, count, random)]
         case AtOnce() | ClosedLoop():
             return [0.0] * count
 
 
-def _gamma(rate: float, burstiness: float, count: int, random: Random) -> list[float]:
+def _events(burstiness: float, count: int, random: Random) -> list[float]:
+    """Moments of a gamma process of rate 1, the last at `count`. A rate that changes is such a
+    process on a clock that runs with the rate (time change; Çinlar, 1975)."""
     times = list(accumulate(random.gammavariate(burstiness, 1.0) for _ in range(count)))
-    return [time / times[-1] * count / rate for time in times]
+    return [time / times[-1] * count for time in times]
+
+
+def _when_ramp(ramp: Ramp, event: float, count: int) -> float:
+    """The time by which `event` requests are due: the rate's integral, inverted."""
+    a, b = ramp.rate_from, ramp.rate_to
+    if a == b:
+        return event / a
+    if ramp.shape == "linear":
+        mean = (a + b) / 2
+        duration_s = ramp.duration_s or count / mean
+        due = mean * duration_s
+        if event > due:
+            return duration_s + (event - due) / b
+        # The root of a·t + (b - a)·t² / 2·duration = event that is in the ramp.
+        slope = (b - a) / duration_s
+        return 2 * event / (a + math.sqrt(max(0.0, a * a + 2 * slope * event)))
+    growth = math.log(b / a)
+    duration_s = ramp.duration_s or count * growth / (b - a)
+    due = (b - a) / growth * duration_s
+    if event > due:
+        return duration_s + (event - due) / b
+    return duration_s / growth * math.log1p(event * growth / (a * duration_s))
+
+
+def _when_on_off(floods: OnOff, event: float) -> float:
+    on, off = floods.rate_on * floods.on_s, floods.rate_off * floods.off_s
+    periods, rest = divmod(event, on + off)
+    begin = periods * (floods.on_s + floods.off_s)
+    if rest <= on:
+        return begin + rest / floods.rate_on
+    return begin + floods.on_s + (rest - on) / floods.rate_off
+
+
+_MAY_BE_ZERO = ("rate_off",)
 
 
 def check_arrivals(field: str, arrivals: Arrivals) -> None:
     """Raises InvalidConfig, naming `field` and what is wrong in it."""
     for name in arrivals.__struct_fields__:
         value = getattr(arrivals, name)
+        if value is None or isinstance(value, str) or (value == 0 and name in _MAY_BE_ZERO):
+            continue
         if not 0 < value < math.inf:
             raise InvalidConfig(f"{field}.{name}", f"must be above 0 and finite, not {value}")

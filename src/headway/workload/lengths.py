@@ -10,7 +10,7 @@ import msgspec
 
 from headway.errors import InvalidConfig
 
-__all__ = ["Length", "LogNormal", "check_length", "draw_lengths", "shortest"]
+__all__ = ["Length", "LogNormal", "check_length", "draw_lengths", "longest", "shortest"]
 
 
 class LogNormal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +50,17 @@ def shortest(length: Length) -> int:
             return low
         case LogNormal():
             return length.low
+
+
+def longest(length: Length) -> int:
+    """The most that may be drawn."""
+    match length:
+        case int():
+            return length
+        case (_, high):
+            return high
+        case LogNormal():
+            return length.high
 
 
 def check_length(field: str, length: Length) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from headway.bench.figures import METRICS, Wanted, details, figures
 from headway.bench.load import Outcome, Run
-from headway.workload import WorkItem
+from headway.workload import Text, WorkItem
 
 ALL = Wanted(metrics=tuple(METRICS), percentiles=(50, 99.9))
 
@@ -23,8 +23,9 @@ def outcome(
 ) -> Outcome:
     due = sent if due is None else due
     return Outcome(
-        WorkItem(name, 0.0, (1, 2, 3), 4),
+        WorkItem(name, 0.0, (Text("t", 3, range(9)),), 4),
         arrival_s=due if arrival is None else arrival,
+        asked_len=3,
         due_s=due,
         sent_s=sent,
         chunk_times_s=list(times),
@@ -157,6 +158,7 @@ def test_lateness_is_what_the_client_adds_and_no_wait_for_a_place() -> None:
 
 def test_details_by_request_have_no_times_where_it_failed() -> None:
     run = Run(0.0, 1.0, [outcome(1.0, 1.5, sent=0.5, prompt=7), outcome(0.2, error="gone")])
+    run.outcomes[1].ended_s = 0.3
     assert details([run]) == {
         "input_lens": [7, 3],
         "output_lens": [2, 0],
@@ -168,4 +170,5 @@ def test_details_by_request_have_no_times_where_it_failed() -> None:
         "generated_texts": ["xx", "x"],
         "errors": ["", "gone"],
         "class_names": ["a", "a"],
+        "failed_after": [None, 0.3],
     }

@@ -15,7 +15,7 @@ from scripted_server import token, usage
 
 
 def read(*pieces: tuple[float, bytes]) -> Outcome:
-    outcome = Outcome(WorkItem("a", 0.0, (1,), 4), 0.0)
+    outcome = Outcome(WorkItem("a", 0.0, (), 4), 0.0)
     reader = StreamReader(outcome)
     for now, data in pieces:
         reader.feed(data, now)
@@ -54,6 +54,14 @@ def test_chunks_have_the_times_they_came_at() -> None:
     assert outcome.chunk_times_s == [1.0, 2.5, 2.5]
 
 
+def test_the_tokens_of_an_answer_are_kept_where_they_are_told() -> None:
+    told = [token(), token(finish="stop")]
+    told[0]["choices"][0]["token_ids"] = [5, 6]
+    told[1]["choices"][0]["token_ids"] = [7]
+    assert read((1.0, b"".join(map(event, told)))).answer_ids == [5, 6, 7]
+    assert read((1.0, WHOLE)).answer_ids == []
+
+
 def test_a_chat_begins_with_its_first_content_and_ends_with_its_last() -> None:
     outcome = read(
         (0.1, event(chat(role="assistant", content=""))),
@@ -73,6 +81,7 @@ def test_reasoning_is_output_too() -> None:
         (3.0, event(chat(content="yes", finish_reason="stop"))),
     )
     assert outcome.chunk_times_s == [1.0, 2.0, 3.0]
+    assert outcome.said == "yes"
 
 
 def test_a_token_without_text_counts_and_an_empty_end_does_not() -> None:

@@ -86,6 +86,29 @@ def test_each_thing_that_spoils_a_run_is_noted() -> None:
     assert failed == "failed, 2 times: gone"
 
 
+def test_what_the_load_was_is_noted_where_it_matters() -> None:
+    result = of(outcome(1.0, tokens=4, prompt=3)) | {"frame_tokens": 0}
+    signs = {
+        "first_concurrency": 1.0, "last_concurrency": 50.0, "first_ttft_ms": 90.0,
+        "last_ttft_ms": 9000.0, "arrival_rate": 4.0, "served_rate": 2.0,
+    }  # fmt: skip
+    [note] = notes(result | {"saturated": True, "saturation": signs}, shared_prefixes=False)
+    assert "a queue that grows" in note
+    assert "from 1.0 to 50.0, the median TTFT from 90 to 9000 ms; 4.00 requests/s came" in note
+    assert notes(result | {"saturated": False, "saturation": signs}, shared_prefixes=False) == []
+    trace = {
+        "name": "t", "requests": 1000, "rate_scale": 20.0, "length_scale": 1.0,
+        "cut_inputs": 7, "cut_outputs": 0,
+    }  # fmt: skip
+    assert notes(result | {"traces": [trace]}, shared_prefixes=True) == [
+        "the trace t was scaled: rate times 20, 7 of 1,000 prompts cut"
+    ]
+    plain = trace | {"rate_scale": 1.0, "cut_inputs": 0}
+    assert notes(result | {"traces": [plain]}, shared_prefixes=True) == []
+    [made_up] = notes(result | {"made_up_answers": 3}, shared_prefixes=True)
+    assert made_up.startswith("3 prompts hold made-up answers")
+
+
 def test_lateness_is_noted_only_where_it_matters() -> None:
     fast = outcome(0.1, sent=0.02, due=0.0, tokens=4, prompt=3)
     assert len(noted(fast)) == 1

@@ -11,7 +11,15 @@ from headway.bench.figures import Wanted
 from headway.bench.prompts import WORDS, text_prompt
 from headway.bench.serving import Load, Measured, Server, measure
 from headway.errors import HeadwayError, InvalidConfig
-from headway.workload import AtOnce, ClosedLoop, Constant, TrafficClass, Workload
+from headway.workload import (
+    AtOnce,
+    ClosedLoop,
+    Constant,
+    Poisson,
+    TrafficClass,
+    Turns,
+    Workload,
+)
 from scripted_server import (
     MODELS,
     Asked,
@@ -126,6 +134,9 @@ def test_each_way_to_fail_is_counted_and_spoils_nothing() -> None:
     assert sum(errors.values()) == 4
     assert {"HTTP 500: out of memory", "it died", "the answer has no token"} < set(errors)
     assert measured.details["errors"][2] in errors
+    after = measured.details["failed_after"]
+    assert [each is None for each in after] == [True, False, False, False, False, True]
+    assert after[1:5] == pytest.approx([0.0, 5.1, 0.3, 0.4])
 
 
 def test_classes_are_reported_apart() -> None:
@@ -199,6 +210,133 @@ def test_text_is_fitted_to_the_servers_tokenizer() -> None:
     assert measured.result["frame_tokens"] == 7
     assert measured.result["mean_ttft_ms"] == pytest.approx(200)
     assert asked[-1].body["max_completion_tokens"] == 3
+
+
+TALK = {"turns": Turns(count=3, input_len=4, pause_s=0.5), "input_len": 20}
+
+
+def telling(prompt: int, ids: list[int] | None, texts: list[str]) -> Reply:
+    """An answer of some chunks, with its tokens if there are any."""
+    chunks = [token(text) for text in texts]
+    if ids is not None:
+        for chunk, each in zip(chunks, ids, strict=True):
+            chunk["choices"][0]["token_ids"] = [each]
+    chunks[-1]["choices"][0]["finish_reason"] = "length"
+    events = [*chunks, usage(prompt, len(texts)), "[DONE]"]
+    return Reply(tuple(Piece(0.1, event) for event in events))
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_conversation_goes_on_from_the_servers_own_tokens(tells: bool) -> None:
+    def answer(asked: Asked) -> Reply:
+        prompt = asked.body["prompt"]
+        ids = [len(prompt), 2, 3] if tells else None
+        return telling(len(prompt), ids, ["a", "b", "c"])
+
+    work = workload(1, **TALK)
+    measured, asked = run(answer, load(work), model="m")
+    items = work.items()
+    first = list(items[0].token_ids)
+    second, third = (each.body["prompt"] for each in asked[1:])
+    if tells:
+        assert second == [*first, 20, 2, 3, *items[1].own_ids]
+        assert third == [*second, 27, 2, 3, *items[2].own_ids]
+    else:
+        assert (second, third) == (list(items[1].token_ids), list(items[2].token_ids))
+    assert all(each.body["return_token_ids"] for each in asked)
+    assert measured.result["made_up_answers"] == (0 if tells else 2)
+    assert measured.details["input_lens"] == [20, 27, 34]
+    assert measured.result["wrong_input_lens"] == 0
+    assert [each.at_s for each in asked] == pytest.approx([0, 1.0, 2.0])
+
+
+def test_token_ids_are_asked_for_only_where_a_turn_needs_them() -> None:
+    _, asked = run(steady, load(), model="m")
+    assert not any("return_token_ids" in each.body for each in asked)
+
+
+def test_a_conversation_in_text_goes_on_from_the_answer() -> None:
+    def answer(asked: Asked) -> Reply:
+        count = len(asked.body["prompt"].split()) - 1
+        if not asked.body.get("stream"):
+            return Reply(body={"usage": {"prompt_tokens": count}})
+        return telling(count, None, [" yes", " no"])
+
+    measured, asked = run(answer, load(workload(1, **TALK), text=True), model="m")
+    first, second, third = (each.body["prompt"] for each in asked if each.body.get("stream"))
+    assert second.startswith(first + " yes no ")
+    assert third.startswith(second + " yes no ")
+    assert len(third.split()) - 1 == 20 + 2 * (2 + 4)
+    assert (measured.result["wrong_input_lens"], measured.result["made_up_answers"]) == (0, 0)
+
+
+def test_a_chat_goes_on_in_messages() -> None:
+    def answer(asked: Asked) -> Reply:
+        if not asked.body.get("stream"):
+            return chat_server(asked)
+        chunk = {"choices": [{"delta": {"content": "Hm."}, "finish_reason": "stop"}]}
+        return Reply((Piece(0.1, chunk), Piece(0, usage(99, 1)), Piece(0, "[DONE]")))
+
+    measured, asked = run(answer, load(workload(1, **TALK), text=True), kind="chat", model="m")
+    messages = [each.body["messages"] for each in asked if each.body.get("stream")]
+    assert [[each["role"] for each in sent] for sent in messages] == [
+        ["user"],
+        ["user", "assistant", "user"],
+        ["user", "assistant", "user", "assistant", "user"],
+    ]
+    assert messages[2][:3] == messages[1]
+    assert messages[1][1]["content"] == "Hm."
+    assert len(messages[0][0]["content"].split()) == 1 + 20 - 7
+    assert len(messages[1][2]["content"].split()) == 1 + 4
+    # The server says 99, and of the first alone it is known that this is wrong.
+    assert measured.result["wrong_input_lens"] == 1
+
+
+def test_warm_ups_send_no_later_turns() -> None:
+    _, asked = run(steady, load(workload(2, **TALK), num_warmups=2), model="m")
+    assert [len(each.body["prompt"]) for each in asked[:2]] == [20, 20]
+    assert len(asked) == 2 + 6
+
+
+def test_a_class_can_have_fields_of_its_own() -> None:
+    work = workload(1, body={"priority": 1, "user": "a"})
+    _, [asked] = run(steady, load(work), model="m", extra_body={"user": "all", "top_k": 3})
+    assert [asked.body[name] for name in ("priority", "user", "top_k")] == [1, "a", 3]
+
+
+def test_bodies_beyond_what_memory_should_hold_are_made_as_they_are_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, before = run(steady, load(), model="m")
+    monkeypatch.setattr("headway.bench.serving._MADE_BEFORE_BYTES", 100)
+    measured, after = run(steady, load(), model="m")
+    assert [each.body for each in after] == [each.body for each in before]
+    assert measured.result["max_lateness_ms"] == pytest.approx(0)
+
+
+class OneAtATime:
+    """Answers one request after the other, each a second after it began on it."""
+
+    def __init__(self) -> None:
+        self.free_s = 0.0
+
+    def __call__(self, asked: Asked) -> Reply:
+        self.free_s = max(self.free_s, asked.at_s) + 1.0
+        return completion(self.free_s - asked.at_s, [], prompt=5)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "saturated"),
+    [(Poisson(0.7), False), (Poisson(2.0), True), (ClosedLoop(30), None), (AtOnce(), None)],
+)
+def test_a_load_that_is_too_much_says_so(arrivals: object, saturated: bool | None) -> None:
+    work = workload(60, arrivals=arrivals, output_len=1)
+    measured, _ = run(OneAtATime(), load(work), model="m")
+    assert measured.result["saturated"] is saturated
+    if saturated:
+        signs = measured.result["saturation"]
+        assert signs["served_rate"] == pytest.approx(1.0, abs=0.1)
+        assert signs["arrival_rate"] == pytest.approx(2.0, abs=0.1)
 
 
 def test_text_that_cannot_be_fitted_is_refused() -> None:

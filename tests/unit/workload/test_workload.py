@@ -116,7 +116,7 @@ KIND = {"name": "a", "num_prompts": 1, "input_len": 4, "output_len": 1}
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({"classes": []}, "classes: must be one or more"),
+        ({"classes": []}, r"classes: \(and traces\) must be one or more"),
         ({"classes": [KIND, KIND]}, r"classes: .*\['a', 'a'\]"),
         ({"classes": [KIND | {"num_prompts": 0}]}, r"classes\[0\].num_prompts: must be at least 1"),
         ({"classes": [KIND | {"input_len": [4, 3]}]}, r"classes\[0\].input_len: must be"),

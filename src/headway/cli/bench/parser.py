@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
-from collections.abc import Callable
 from typing import Any
 
+from headway.cli.bench.comparing import add_sweep_options
+from headway.cli.bench.loads import add_load_options
+from headway.cli.bench.values import json_object, natural, pair, seconds
 from headway.cli.options import add_engine_options, add_model_argument, count
 from headway.config import DTYPE_BYTES
 
@@ -23,54 +23,6 @@ SAMPLING_FIELDS = (
     "repetition_penalty",
 )
 """Fields of a request that `bench serve` has options for."""
-
-
-def _number(name: str, holds: Callable[[float], bool]) -> Callable[[str], float]:
-    """A type for argparse, which shows its name: "invalid … value: …"."""
-
-    def read(text: str) -> float:
-        value = float(text)
-        if not holds(value):
-            raise ValueError
-        return value
-
-    read.__name__ = name
-    return read
-
-
-_above_zero = _number("number above 0", lambda value: value > 0)
-_share = _number("number in [0, 1)", lambda value: 0 <= value < 1)
-_seconds = _number("number of seconds", lambda value: 0 <= value < math.inf)
-
-
-def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError
-    return number
-
-
-_natural.__name__ = "number from 0"
-
-
-def _object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError
-    return value
-
-
-_object.__name__ = "JSON object"
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not separator or not key.strip():
-        raise ValueError
-    return key.strip(), value.strip()
-
-
-_pair.__name__ = "KEY=VALUE"
 
 
 def _precision(text: str) -> tuple[str, str]:
@@ -92,6 +44,7 @@ def add_bench(bench: argparse.ArgumentParser) -> None:
     _add_latency(what)
     _add_quality(what)
     _add_scheduler(what)
+    _add_sweep(what)
 
 
 def _add_serve(what: Any) -> None:
@@ -104,7 +57,7 @@ def _add_serve(what: Any) -> None:
         "docs/guide/benchmarking.md says where they differ.",
     )
     _add_server_options(serve.add_argument_group("server"))
-    _add_load_options(serve.add_argument_group("load"))
+    add_load_options(serve.add_argument_group("load"))
     _add_request_options(serve.add_argument_group("requests"))
     _add_result_options(serve.add_argument_group("results"))
 
@@ -127,7 +80,7 @@ def _add_server_options(group: Any) -> None:
     group.add_argument("--model", help="its name in the API; default: the first that is listed")
     group.add_argument(
         "--header",
-        type=_pair,
+        type=pair,
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
@@ -136,72 +89,11 @@ def _add_server_options(group: Any) -> None:
     group.add_argument("--insecure", action="store_true", help="take any TLS certificate")
     group.add_argument(
         "--ready-check-timeout-sec",
-        type=_seconds,
+        type=seconds,
         default=0.0,
         metavar="S",
         help="wait so long at most for the server to answer (0: not at all)",
     )
-
-
-def _add_load_options(group: Any) -> None:
-    group.add_argument(
-        "--workload",
-        metavar="FILE",
-        help="JSON that describes the load, or a result, whose load is sent again; instead of "
-        "the options up to --burstiness",
-    )
-    for flag, kind, metavar, text in _RANDOM:
-        group.add_argument(flag, type=kind, metavar=metavar, help=text)
-    group.add_argument(
-        "--dataset-name", choices=("random",), default="random", help="the only one there is"
-    )
-    group.add_argument(
-        "--max-concurrency",
-        type=count,
-        metavar="N",
-        help="requests under way at most: with --request-rate inf, N users in a closed loop",
-    )
-    group.add_argument(
-        "--seed",
-        type=_natural,
-        nargs="+",
-        metavar="N",
-        help="of lengths, tokens and arrivals; several: one load after the other, and the "
-        "results pooled (0, or the workload's)",
-    )
-    group.add_argument(
-        "--num-warmups",
-        type=_natural,
-        default=0,
-        metavar="N",
-        help="requests before, with prompts of their own, that do not count (%(default)s)",
-    )
-
-
-_RANDOM: tuple[tuple[str, Callable[[str], Any], str, str], ...] = (
-    ("--num-prompts", count, "N", "requests (100; vLLM: 1000)"),
-    ("--random-input-len", count, "N", "tokens of a prompt (1024)"),
-    ("--input-len", count, "N", "the same"),
-    ("--random-output-len", count, "N", "tokens of an answer (128)"),
-    ("--output-len", count, "N", "the same"),
-    (
-        "--random-range-ratio",
-        _share,
-        "R",
-        "lengths are drawn evenly from [len · (1 - R), len · (1 + R)] (0)",
-    ),
-    ("--random-prefix-len", _natural, "N", "tokens before each prompt, the same in all (0)"),
-    ("--request-rate", _above_zero, "R", "requests per second; inf: all at once (inf)"),
-    (
-        "--burstiness",
-        _above_zero,
-        "B",
-        "of their arrivals: 1 is Poisson, below comes in bursts, above is more even, inf is "
-        "regular (1)",
-    ),
-)
-"""Options that describe a random load; none has a default here, so that it is known whether it
-was given beside --workload."""
 
 
 def _add_request_options(group: Any) -> None:
@@ -227,7 +119,11 @@ def _add_request_options(group: Any) -> None:
             help="goes with every request; default: the server's",
         )
     group.add_argument(
-        "--extra-body", type=_object, default={}, metavar="JSON", help="more fields for the body"
+        "--extra-body",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="more fields for the body",
     )
 
 
@@ -261,7 +157,7 @@ def _add_result_options(group: Any) -> None:
     group.add_argument("--label", help="begins the file's name; default: the backend")
     group.add_argument(
         "--metadata",
-        type=_pair,
+        type=pair,
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
@@ -302,7 +198,7 @@ def _add_latency(what: Any) -> None:
     )
     group.add_argument(
         "--num-iters-warmup",
-        type=_natural,
+        type=natural,
         default=1,
         metavar="N",
         help="requests before that do not count (%(default)s)",
@@ -360,7 +256,7 @@ def _add_quality(what: Any) -> None:
         "--num-windows", type=count, metavar="N", help="of each text, from its start; default: all"
     )
     group.add_argument("--output-json", metavar="FILE", help="write the figures there too")
-    add_engine_options(quality, leave_out=frozenset({"dtype", "kv_cache_dtype"}))
+    add_engine_options(quality, leave_out=frozenset({"dtype", "kv_cache_dtype", "recipe"}))
 
 
 def _add_scheduler(what: Any) -> None:
@@ -375,6 +271,18 @@ def _add_scheduler(what: Any) -> None:
         "--rounds", type=count, default=50, metavar="N", help="of each figure (%(default)s)"
     )
     scheduler.add_argument("--output-json", metavar="FILE", help="write the figures there too")
+
+
+def _add_sweep(what: Any) -> None:
+    sweep = _command(
+        what,
+        "sweep",
+        "a grid of the server's options and of loads: every point, and which is best",
+        "Starts headway serve for each point of a grid, several times, and puts the same load on "
+        "each. docs/guide/comparing.md explains the report.",
+    )
+    sweep.conflict_handler = "resolve"
+    add_sweep_options(sweep)
 
 
 def _command(what: Any, name: str, text: str, description: str) -> argparse.ArgumentParser:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -16,36 +15,15 @@ import msgspec
 from headway.bench.figures import METRICS, Wanted
 from headway.bench.report import DETAILS, notes, report, result_name
 from headway.bench.serving import Load, Measured, Server, measure_server
+from headway.cli.bench.loads import load_name, load_settings, workload_of
 from headway.cli.bench.parser import SAMPLING_FIELDS
 from headway.cli.terminal import Terminal
 from headway.engine.collector import calm_collector
 from headway.errors import InvalidConfig
-from headway.workload import (
-    Arrivals,
-    AtOnce,
-    Constant,
-    Gamma,
-    Length,
-    Poisson,
-    SharedPrefix,
-    TrafficClass,
-    Workload,
-    read_workload,
-)
 
-__all__ = ["random_workload", "run"]
+__all__ = ["goal", "run"]
 
 _GOODPUT = ("ttft", "tpot", "e2el")
-_RANDOM_DEFAULTS: Mapping[str, Any] = {
-    "num_prompts": 100,
-    "random_input_len": 1024,
-    "random_output_len": 128,
-    "random_range_ratio": 0.0,
-    "random_prefix_len": 0,
-    "request_rate": math.inf,
-    "burstiness": 1.0,
-}
-_SHORT_NAMES = {"input_len": "random_input_len", "output_len": "random_output_len"}
 
 
 def run(args: argparse.Namespace) -> None:
@@ -56,11 +34,12 @@ def run(args: argparse.Namespace) -> None:
     measured = measure_server(
         server, load, say=terminal.say, progress=not args.disable_tqdm and sys.stderr.isatty()
     )
-    settings = _settings(args, load, measured.model)
+    settings = _settings(args, load, measured)
     shown = {**settings, **measured.result}
     for line in report(shown, load.wanted):
         terminal.write(line + "\n")
-    shared = any(kind.shared_prefix is not None for kind in load.workload.classes)
+    traces = measured.result.get("traces", ())
+    shared = load.workload.shares_prefixes or any(each["shares_prefixes"] for each in traces)
     for note in notes(measured.result, shared_prefixes=shared):
         terminal.say(f"Note: {note}")
     if directory is not None:
@@ -91,17 +70,7 @@ def _server(args: argparse.Namespace) -> Server:
 
 
 def _load(args: argparse.Namespace) -> Load:
-    given = {
-        _SHORT_NAMES.get(name, name): value
-        for name in (*_RANDOM_DEFAULTS, *_SHORT_NAMES)
-        if (value := getattr(args, name)) is not None
-    }
-    if args.workload is None:
-        workload = random_workload(**{**_RANDOM_DEFAULTS, **given})
-    else:
-        workload = read_workload(args.workload)
-        for name in given:
-            raise InvalidConfig(name, f"is the workload's to say, and {args.workload} is given")
+    workload = workload_of(args)
     prompts = args.prompts or ("text" if args.backend == "openai-chat" else "tokens")
     if prompts == "tokens" and args.backend == "openai-chat":
         raise InvalidConfig("prompts", "tokens cannot be put as a chat; text, or --backend openai")
@@ -115,42 +84,6 @@ def _load(args: argparse.Namespace) -> Load:
     )
 
 
-def random_workload(
-    *,
-    num_prompts: int,
-    random_input_len: int,
-    random_output_len: int,
-    random_range_ratio: float,
-    random_prefix_len: int,
-    request_rate: float,
-    burstiness: float,
-) -> Workload:
-    """What the options of vLLM's random data set describe. A prefix comes before the prompt."""
-
-    def around(length: int, more: int = 0) -> Length:
-        low = max(1, math.floor(length * (1 - random_range_ratio)))
-        high = math.ceil(length * (1 + random_range_ratio))
-        return length + more if random_range_ratio == 0 else (low + more, high + more)
-
-    kind = TrafficClass(
-        name="random",
-        num_prompts=num_prompts,
-        input_len=around(random_input_len, random_prefix_len),
-        output_len=around(random_output_len),
-        arrivals=_arrivals(request_rate, burstiness),
-        shared_prefix=SharedPrefix(random_prefix_len) if random_prefix_len else None,
-    )
-    return Workload(classes=(kind,))
-
-
-def _arrivals(rate: float, burstiness: float) -> Arrivals:
-    if math.isinf(rate):
-        return AtOnce()
-    if math.isinf(burstiness):
-        return Constant(1 / rate)
-    return Poisson(rate) if burstiness == 1 else Gamma(rate, burstiness)
-
-
 def _wanted(args: argparse.Namespace) -> Wanted:
     metrics = tuple(name.strip() for name in args.percentile_metrics.split(","))
     for name in metrics:
@@ -161,7 +94,7 @@ def _wanted(args: argparse.Namespace) -> Wanted:
     return Wanted(
         metrics=metrics,
         percentiles=_percentiles(args.metric_percentiles),
-        goodput=dict(_goal(pair) for pair in args.goodput),
+        goodput=dict(goal(pair) for pair in args.goodput),
     )
 
 
@@ -177,7 +110,8 @@ def _percentiles(text: str) -> tuple[float, ...]:
     return found
 
 
-def _goal(pair: str) -> tuple[str, float]:
+def goal(pair: str) -> tuple[str, float]:
+    """Of `--goodput`: `ttft:500`. Raises InvalidConfig for what is none."""
     name, _, value = pair.partition(":")
     try:
         most = float(value)
@@ -190,23 +124,18 @@ def _goal(pair: str) -> tuple[str, float]:
     return name, most
 
 
-def _settings(args: argparse.Namespace, load: Load, model: str) -> dict[str, Any]:
+def _settings(args: argparse.Namespace, load: Load, measured: Measured) -> dict[str, Any]:
     """What a saved result says of itself; `tokenizer_id` and `rtfx` (of speech) are vLLM's."""
-    rate, burstiness = args.request_rate, args.burstiness
-    if args.workload is None:
-        rate = _RANDOM_DEFAULTS["request_rate"] if rate is None else rate
-        burstiness = _RANDOM_DEFAULTS["burstiness"] if burstiness is None else burstiness
     return {
         "date": datetime.now().strftime("%Y%m%d-%H%M%S"),
         "endpoint_type": args.backend,
         "backend": args.backend,
         "label": args.label,
-        "model_id": model,
+        "model_id": measured.model,
         "tokenizer_id": None,
-        "num_prompts": sum(kind.num_prompts for kind in load.workload.classes),
+        "num_prompts": measured.result["completed"] + measured.result["failed"],
         **dict(args.metadata),
-        "request_rate": "inf" if rate == math.inf else rate,
-        "burstiness": burstiness,
+        **load_settings(args),
         "max_concurrency": args.max_concurrency,
         "rtfx": 0.0,
         "seeds": list(load.seeds),
@@ -233,8 +162,7 @@ def _save(
     args: argparse.Namespace, directory: Path, settings: Mapping[str, Any], measured: Measured
 ) -> Path:
     model = measured.model.rpartition("/")[2]
-    sent = f"{settings['request_rate']}qps" if args.workload is None else Path(args.workload).stem
-    begin = result_name(args.label or args.backend, sent, args.max_concurrency)
+    begin = result_name(args.label or args.backend, load_name(args), args.max_concurrency)
     path = directory / (args.result_filename or f"{begin}-{model}-{settings['date']}.json")
     kept = {
         name: value
