@@ -9,6 +9,8 @@
     │   ├── ModelNotFound               there is none of that name or path
     │   └── UnsupportedModel            there is one, and this version cannot run it
     ├── InvalidRecording (ValueError)   a recording cannot be read; `line` and `field` say where
+    ├── SourceError                     what is to be watched does not tell what is needed
+    │   └── NotReachable                it does not answer now; later it may
     └── EngineDead                      the engine's loop has ended; nothing can be served
 
 HTTP statuses are chosen in `headway.server` alone.
@@ -28,6 +30,8 @@ __all__ = [
     "ModelNotFound",
     "UnsupportedModel",
     "InvalidRecording",
+    "SourceError",
+    "NotReachable",
     "EngineDead",
 ]
 
@@ -105,5 +109,22 @@ class InvalidRecording(HeadwayError, ValueError):
         self.field = field
 
 
+class SourceError(HeadwayError):
+    """A server, or a file, that does not tell what is needed to watch it; the message says what
+    would work."""
+
+
+class NotReachable(SourceError):
+    """A server that does not answer now."""
+
+
 class EngineDead(HeadwayError):
-    """The step loop has ended, by shutdown or by a fault of its own."""
+    """The step loop has ended, by shutdown or by a fault of its own.
+
+    Attributes:
+        retry_after_s: seconds until another takes its place; None: none does, or nobody knows when.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

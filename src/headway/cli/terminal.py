@@ -7,7 +7,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
@@ -15,6 +15,7 @@ from typing import TextIO
 __all__ = ["Interrupt", "Terminal", "interruptible", "printable"]
 
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _CONTROL_CHARACTERS = dict.fromkeys(
     code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"
 )
@@ -46,11 +47,18 @@ class Terminal:
             self._stdin.reconfigure(errors="replace")
         self.interactive = _is_terminal(self._stdin)
         """A person types."""
-        self._shows = _is_terminal(self._stdout)
+        self.shows = _is_terminal(self._stdout)
+        """What is written is seen, and not piped on."""
 
     def write(self, text: str) -> None:
         """A piece of the answer, shown at once. A terminal gets no control characters."""
-        _write(self._stdout, printable(text) if self._shows else text)
+        _write(self._stdout, printable(text) if self.shows else text)
+
+    def redraw(self, lines: Sequence[str]) -> None:
+        """In the place of all that a terminal shows; without flicker, as nothing is cleared before
+        it is written over."""
+        shown = "".join(f"{printable(line)}{_CLEAR_LINE}\n" for line in lines)
+        _write(self._stdout, f"{_HOME}{shown}{_CLEAR_BELOW}")
 
     def say(self, line: str) -> None:
         """A line about what is being done, or what is wrong. It may quote a file or a model, so
@@ -69,7 +77,7 @@ class Terminal:
             if not line:
                 raise EOFError
             return line.removesuffix("\n")
-        if self._shows:
+        if self.shows:
             import readline  # noqa: F401, PLC0415  gives `input` history and editing
 
             # Readline must know what takes no room, to place its cursor.
