@@ -11,22 +11,13 @@ from typing import Any
 
 import pytest
 
-from headway.models.weights import open_model
-from headway.text.gguf_vocabulary import read_gguf_vocabulary
+from compat.tokenizer import save_tokenizer
 
 
 @pytest.fixture(scope="module")
 def tokenizer_directory(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model's vocabulary as `transformers` loads it."""
     directory = tmp_path_factory.mktemp("tokenizer")
-    model = open_model(model_path)
-    read_gguf_vocabulary(model.metadata).backend.save(str(directory / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": model.tokenizer().eos_token,
-        "chat_template": model.chat_template,
-    }
-    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    save_tokenizer(model_path, directory)
     return directory
 
 

@@ -42,7 +42,7 @@ def test_systemd_takes_the_service(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=60,
     )
     assert (result.returncode, result.stderr) == (0, "")
 

@@ -7,13 +7,25 @@ changes with time changes all of them alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
-from headway.bench.serving import Load
+from headway.bench.figures import Wanted
+from headway.bench.http import HttpClient
+from headway.bench.launching import Launch, launched
+from headway.bench.polling import Gauges, counters, polled, read_metrics, risen
+from headway.bench.serving import Load, Measured, Server, measure
+from headway.errors import HeadwayError
+from headway.workload import TrafficClass, Workload
 
-__all__ = ["Sample", "Trial", "Variant", "run_trials"]
+__all__ = ["Sample", "Trial", "Variant", "measure_trials", "run_trials"]
+
+_NUM_WARMUPS = 4
+_WARM_UP_SEED = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +66,12 @@ class Trial:
     result: Mapping[str, Any]
     """As `headway bench serve` saves it."""
     details: Mapping[str, Any]
-    """By request, likewise."""
+    """By request, likewise, but the texts."""
     samples: Sequence[Sample]
     counters: Mapping[str, float] = field(default_factory=dict)
-    """What each of the server's counters (`kv_cache_evictions_total`, …, without the namespace; summed
-    over their labels, and by label as `request_success_total{finished_reason="stop"}`) rose by
-    from before the load to after it."""
+    """What each of the server's counters (`kv_cache_evictions_total`, …, without the namespace;
+    summed over their labels, and by label as `request_success_total{finished_reason="stop"}`) rose
+    by from before the load to after it."""
 
 
 def run_trials(
@@ -70,18 +82,172 @@ def run_trials(
     say: Callable[[str], None],
     model: str | None = None,
     seed: int = 0,
+    launch: Launch = launched,
 ) -> list[Trial]:
-    """Starts a server for each trial, sends the load, and ends the server.
+    """Starts a server for each trial, sends the load, and ends the server. Before any of them, each
+    variant's server is started once, so that what does not start is known at once.
 
     Args:
         variants: of different names.
-        load: what is sent; round r sends its workload with seed `seed + r`.
+        load: what is sent; round r sends its workload, or the variant's, with seed `seed + r`.
+            Their own `seeds` say nothing here; of `num_warmups`, where 0, there are a few.
         rounds: how often each variant is measured.
         say: is told of each trial as it begins and what it came to.
         model: of `headway serve`; None: its default.
         seed: of the order within a round as well.
+        launch: starts servers.
 
-    Raises HeadwayError where a server does not start, or all requests of a trial fail; its
-    message has what the server said last.
+    Returns them by round, in each in the order of `variants`.
+
+    Must be called in the main thread. Raises HeadwayError where a server does not start, or all
+    requests of a trial fail; its message has what the server said last. Raises KeyboardInterrupt
+    for SIGINT, SIGTERM and SIGHUP, once the server has ended.
     """
-    raise NotImplementedError
+    measuring = measure_trials(
+        variants, load, rounds=rounds, say=say, model=model, seed=seed, launch=launch
+    )
+    try:
+        return asyncio.run(_endable(measuring))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _endable(work: Coroutine[Any, Any, list[Trial]]) -> list[Trial]:
+    """SIGTERM and SIGHUP end it as Ctrl-C does, so that no server is left behind."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    return await task
+
+
+async def measure_trials(
+    variants: Sequence[Variant],
+    load: Load,
+    *,
+    rounds: int,
+    say: Callable[[str], None],
+    model: str | None = None,
+    seed: int = 0,
+    launch: Launch = launched,
+) -> list[Trial]:
+    """The same in the caller's event loop, whose clock it goes by."""
+    names = [variant.name for variant in variants]
+    assert len(set(names)) == len(names), names
+    start = _Starter(launch, () if model is None else ("--model", model))
+    await start.check(variants, say)
+    order = Random(seed)
+    trials: dict[tuple[int, str], Trial] = {}
+    for index in range(rounds):
+        for variant in order.sample(variants, len(variants)):
+            done = f"trial {len(trials) + 1} of {rounds * len(variants)}"
+            say(f"Round {index + 1} of {rounds}, {done}: {variant.name}")
+            trial = await start.trial(variant, variant.load or load, index, seed + index)
+            say(f"  {_summary(trial.result)}")
+            trials[index, variant.name] = trial
+    return [trials[index, name] for index in range(rounds) for name in names]
+
+
+class _Starter:
+    """Starts servers and measures them."""
+
+    def __init__(self, launch: Launch, options: Sequence[str]) -> None:
+        self._launch = launch
+        self._options = tuple(options)
+
+    async def check(self, variants: Sequence[Variant], say: Callable[[str], None]) -> None:
+        """Raises HeadwayError that names the variant whose server does not start or answer."""
+        checked: set[tuple[str, ...]] = set()
+        for variant in variants:
+            if variant.options in checked:
+                continue
+            checked.add(variant.options)
+            say(f"Trying whether it starts: {variant.name}")
+            try:
+                async with self._launch((*self._options, *variant.options)) as url:
+                    await _warm_up(_server(url), _NUM_WARMUPS)
+            except HeadwayError as error:
+                raise HeadwayError(f"{variant.name}: {error}") from None
+
+    async def trial(self, variant: Variant, load: Load, index: int, seed: int) -> Trial:
+        try:
+            async with self._launch((*self._options, *variant.options)) as url:
+                return await _trial(url, variant.name, load, index, seed)
+        except HeadwayError as error:
+            raise HeadwayError(f"{variant.name}, round {index + 1}: {error}") from None
+
+
+def _server(url: str) -> Server:
+    return Server(
+        base_url=url,
+        kind="completions",
+        endpoint="/v1/completions",
+        extra_body={"ignore_eos": True},
+    )
+
+
+async def _warm_up(server: Server, count: int) -> None:
+    """What a server does for the first time takes longer. Short enough for any, and of a seed that
+    no load has."""
+    requests = TrafficClass(name="warm-up", num_prompts=count, input_len=32, output_len=8)
+    load = Load(
+        workload=Workload(classes=(requests,)),
+        seeds=(_WARM_UP_SEED,),
+        text=False,
+        wanted=Wanted(metrics=(), percentiles=()),
+    )
+    await measure(server, load, say=_say_nothing)
+
+
+async def _trial(url: str, name: str, load: Load, index: int, seed: int) -> Trial:
+    server = _server(url)
+    await _warm_up(server, load.num_warmups or _NUM_WARMUPS)
+    client = HttpClient(url, headers={})
+    try:
+        before = counters(await read_metrics(client))
+        async with polled(client) as polls:
+            sent = replace(load, seeds=(seed,), num_warmups=0)
+            measured = await measure(server, sent, say=_say_nothing)
+        rose = risen(before, counters(await read_metrics(client)))
+    except OSError as error:
+        raise HeadwayError(f"the server does not answer any more ({error})") from None
+    finally:
+        client.close()
+    return Trial(
+        variant=name,
+        round=index,
+        seed=seed,
+        result=measured.result,
+        details={key: value for key, value in measured.details.items() if key != "generated_texts"},
+        samples=_samples(polls, measured, before.get("num_preemptions_total", 0.0)),
+        counters=rose,
+    )
+
+
+def _say_nothing(_line: str) -> None:
+    """Of a load within a trial, nobody wants to hear."""
+
+
+def _samples(polls: Sequence[Gauges], measured: Measured, preemptions: float) -> list[Sample]:
+    """From the first request on."""
+    start = min(measured.details["start_times"])
+    return [
+        Sample(
+            at_s=poll.at_s - start,
+            running=poll.values.get("num_requests_running", 0.0),
+            waiting=poll.values.get("num_requests_waiting", 0.0),
+            kv_usage=poll.values.get("kv_cache_usage_perc", 0.0),
+            preemptions=poll.values.get("num_preemptions_total", preemptions) - preemptions,
+        )
+        for poll in polls
+        if poll.at_s >= start
+    ]
+
+
+def _summary(result: Mapping[str, Any]) -> str:
+    parts = [f"{result['output_throughput']:.1f} tok/s"]
+    if (ttft := result.get("median_ttft_ms")) is not None:
+        parts.append(f"median TTFT {ttft:.0f} ms")
+    if result["failed"]:
+        parts.append(f"{result['failed']} failed")
+    return ", ".join(parts)

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from headway import __version__
+from headway.cli.bench.comparing import add_compare_options
 from headway.cli.bench.parser import add_bench
 from headway.cli.options import (
     add_engine_options,
@@ -14,6 +15,7 @@ from headway.cli.options import (
     add_server_options,
     count,
 )
+from headway.cli.values import duration, pair
 from headway.models.sources import DEFAULT_MODEL
 
 __all__ = ["build_parser"]
@@ -37,6 +39,7 @@ _FOR_MANY_REQUESTS = frozenset(
         "preemption_mode",
         "priority_aging",
         "queue_timeout_s",
+        "recipe",
         "record",
         "record_content",
         "reserve_full_prompt",
@@ -66,6 +69,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_inspect(commands)
     _add_replay(commands)
     add_bench(_command(commands, "bench", "measure what things cost, and what users would see"))
+    _add_compare(commands)
+    _add_experiment(commands)
+    _add_doctor(commands)
     _add_soak(commands)
     return parser
 
@@ -150,7 +156,7 @@ def _add_replay(commands: Any) -> None:
         default=[],
         dest="settings",
         metavar="NAME=VALUE",
-        help="run it with this option, as max_num_seqs=8; repeatable",
+        help="run it with this option, as max_num_seqs=8 or recipe=chat; repeatable",
     )
     replay.add_argument(
         "--diff", action="store_true", help="compare two recordings instead, and run nothing"
@@ -170,6 +176,84 @@ def _add_soak(commands: Any) -> None:
     )
     soak.add_argument(
         "--max-seconds", type=float, metavar="S", help="end after that long; default: never"
+    )
+
+
+def _add_compare(commands: Any) -> None:
+    compare = _command(
+        commands, "compare", "measure what a changed option of headway serve does, beyond noise"
+    )
+    compare.conflict_handler = "resolve"
+    add_compare_options(compare)
+
+
+def _add_experiment(commands: Any) -> None:
+    experiment = _command(commands, "experiment", "try a claim of the tuning guide on this machine")
+    experiment.add_argument("name", nargs="?", metavar="NAME", help="one of --list, or all")
+    experiment.add_argument(
+        "--list", action="store_true", help="show the experiments, and how long they take"
+    )
+    experiment.add_argument(
+        "--rounds", type=count, metavar="N", help="times to measure each variant; default: 3"
+    )
+    experiment.add_argument(
+        "--output-dir",
+        default="experiments",
+        metavar="DIR",
+        help="where NAME.html, NAME.json and an index.md of all results are put (%(default)s)",
+    )
+    experiment.add_argument(
+        "--quick",
+        action="store_true",
+        help="one round with a fifth of the requests: to see that all runs, not to conclude",
+    )
+    experiment.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="make the page again from such a NAME.json, and measure nothing",
+    )
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = _command(
+        commands,
+        "doctor",
+        "watch a server, or read a recording: what is wrong, why, what to change",
+    )
+    doctor.add_argument(
+        "targets",
+        nargs="+",
+        metavar="URL",
+        help="a server's address (Headway's or vLLM's), or a recording (serve --record)",
+    )
+    doctor.add_argument(
+        "--for",
+        dest="for_s",
+        type=duration,
+        metavar="TIME",
+        help="how long to watch, as 60s or 5m; of a recording, its last part (60s; all of it)",
+    )
+    doctor.add_argument(
+        "--every",
+        dest="every_s",
+        type=duration,
+        metavar="TIME",
+        help="time between two looks at a server, as 1s or 200ms (1s)",
+    )
+    doctor.add_argument(
+        "--header",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="sent with every request, as 'Authorization=Bearer KEY'; repeatable",
+    )
+    doctor.add_argument("--insecure", action="store_true", help="take any TLS certificate")
+    shown = doctor.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print JSON")
+    shown.add_argument(
+        "--watch", action="store_true", help="redraw the terminal until Ctrl-C; judges --for"
     )
 
 

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     plain = settings.log_format == "text"
     say = Terminal().say if plain else logging.getLogger("headway.serve").info
     with listening(settings) as sock:  # a busy port is told before a model is loaded
-        process = EngineProcess()
+        process = EngineProcess(log_format=settings.log_format)
 
         # The engine's process imports PyTorch while this one imports the server.
         from headway.server.process.front import serve_engine  # noqa: PLC0415

@@ -10,6 +10,7 @@ from typing import Protocol
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import (
+    BaseHandler,
     HTTPRedirectHandler,
     HTTPSHandler,
     OpenerDirector,
@@ -70,7 +71,7 @@ class Server:
         _check(url)
         self.name = base
         self._headers = dict(headers)
-        self._opener = _opener(insecure)
+        self._opener = _opener(self.name, insecure)
 
     def read(self, now: Callable[[], float]) -> Page:
         text = self._metrics()
@@ -139,10 +140,13 @@ def _check(url: str) -> None:
         raise SourceError("the URL holds a name or password; give it with --header instead")
 
 
-def _opener(insecure: bool) -> OpenerDirector:
+def _opener(url: str, insecure: bool) -> OpenerDirector:
     """Straight to the server, as `bench serve` does."""
-    context = ssl.create_default_context()
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return build_opener(ProxyHandler({}), HTTPSHandler(context=context), _NoRedirects())
+    handlers: list[BaseHandler] = [ProxyHandler({}), _NoRedirects()]
+    if urlsplit(url).scheme == "https":
+        context = ssl.create_default_context()
+        if insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        handlers.append(HTTPSHandler(context=context))
+    return build_opener(*handlers)

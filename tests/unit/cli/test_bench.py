@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,12 +13,13 @@ import pytest
 
 from headway.bench.serving import Load, Measured, Server, measure
 from headway.cli import main
-from headway.cli.bench.serve import random_workload
+from headway.cli.bench.loads import random_workload
 from headway.workload import (
     AtOnce,
     Constant,
     Gamma,
     Poisson,
+    Ramp,
     SharedPrefix,
     TrafficClass,
     Workload,
@@ -43,7 +43,7 @@ OURS = {
     *(f"{what}_e2el_ms" for what in ("mean", "median", "std", "p99")),
     "mean_lateness_ms", "p99_lateness_ms", "max_lateness_ms", "token_counts", "tokens_per_chunk",
     "total_cached_tokens", "wrong_input_lens", "short_outputs", "error_counts", "frame_tokens",
-    "seeds", "workload",
+    "seeds", "workload", "saturated", "saturation", "made_up_answers",
 }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_a_result_has_vllms_keys_and_ours_beside_them(bench: Bench, tmp_path: Pa
     bench(*SMALL, "--save-result", "--save-detailed", "--result-dir", str(tmp_path))
     [path] = tmp_path.glob("openai-infqps-the-model-*.json")
     found = json.loads(path.read_text())
-    assert set(found) == VLLM_KEYS | OURS | VLLM_DETAILS | {"class_names"}
+    assert set(found) == VLLM_KEYS | OURS | VLLM_DETAILS | {"class_names", "failed_after"}
     assert found["request_rate"] == "inf"
     assert found["model_id"] == "org/the-model"
     assert found["input_lens"] == [6, 6]
@@ -188,7 +188,7 @@ def test_chat_is_text_at_its_own_endpoint(bench: Bench, monkeypatch: pytest.Monk
 
 DEFAULTS = {
     "num_prompts": 9, "random_input_len": 100, "random_output_len": 10, "random_range_ratio": 0.0,
-    "random_prefix_len": 0, "request_rate": math.inf, "burstiness": 1.0,
+    "random_prefix_len": 0, "arrivals": AtOnce(),
 }  # fmt: skip
 
 
@@ -205,9 +205,6 @@ DEFAULTS = {
             {"random_output_len": 1, "random_range_ratio": 0.5},
             {"output_len": (1, 2), "input_len": (50, 150)},
         ),
-        ({"request_rate": 4.0}, {"arrivals": Poisson(4.0)}),
-        ({"request_rate": 4.0, "burstiness": 0.5}, {"arrivals": Gamma(4.0, 0.5)}),
-        ({"request_rate": 4.0, "burstiness": math.inf}, {"arrivals": Constant(0.25)}),
     ],
 )  # fmt: skip
 def test_vllms_options_of_a_random_load(
@@ -219,6 +216,73 @@ def test_vllms_options_of_a_random_load(
     workload = random_workload(**{**DEFAULTS, **options})
     workload.check()
     assert workload == Workload(classes=(kind,))
+
+
+@pytest.mark.parametrize(
+    ("argv", "arrivals"),
+    [
+        ((), AtOnce()),
+        (("--request-rate", "inf"), AtOnce()),
+        (("--request-rate", "4"), Poisson(4.0)),
+        (("--request-rate", "4", "--burstiness", "0.5"), Gamma(4.0, 0.5)),
+        (("--request-rate", "4", "--burstiness", "inf"), Constant(0.25)),
+        (
+            ("--ramp-up-strategy", "linear", "--ramp-up-start-rps", "1", "--ramp-up-end-rps", "4"),
+            Ramp(rate_from=1.0, rate_to=4.0),
+        ),
+        (
+            ("--ramp-up-strategy", "exponential", "--ramp-up-start-rps", "4",
+             "--ramp-up-end-rps", "1", "--burstiness", "2", "--rate-scale", "2"),
+            Ramp(rate_from=8.0, rate_to=2.0, shape="exponential", burstiness=2.0),
+        ),
+    ],
+)  # fmt: skip
+def test_vllms_options_of_rates(argv: tuple[str, ...], arrivals: object, bench: Bench) -> None:
+    bench(*SMALL, *argv)
+    assert bench.load is not None
+    assert bench.load.workload.classes[0].arrivals == arrivals
+
+
+MOONCAKE = "".join(
+    json.dumps(
+        {"timestamp": 1000 * i, "input_length": 600, "output_length": 4, "hash_ids": [0, 1 + i]}
+    )
+    + "\n"
+    for i in range(4)
+)
+
+
+def test_a_trace_is_sent_scaled_and_says_so(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.jsonl").write_text(MOONCAKE)
+    bench(
+        "--dataset-name", "mooncake", "--dataset-path", str(tmp_path / "t.jsonl"),
+        "--num-prompts", "3", "--rate-scale", "4", "--length-scale", "0.5",
+        "--save-result", "--result-dir", str(tmp_path), "--result-filename", "r.json",
+    )  # fmt: skip
+    sent = [asked for asked in bench.asked if asked.path != "/v1/models"]
+    assert [each.at_s for each in sent] == pytest.approx([0, 0.25, 0.5])
+    assert [len(each.body["prompt"]) for each in sent] == [256 + 44] * 3
+    assert len({tuple(each.body["prompt"][:256]) for each in sent}) == 1
+    assert "trace mooncake was scaled: rate times 4, lengths times 0.5" in capsys.readouterr().err
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (result["num_prompts"], result["request_rate"]) == (3, None)
+    [trace] = result["traces"]
+    assert (trace["requests"], trace["rate_scale"], trace["cut_inputs"]) == (3, 4, 0)
+    bench.asked.clear()
+    bench("--workload", str(tmp_path / "r.json"))
+    assert [a.body for a in bench.asked if a.path != "/v1/models"] == [a.body for a in sent]
+
+
+def test_a_kind_is_sent_by_its_name(bench: Bench, tmp_path: Path) -> None:
+    options = ("--save-result", "--result-dir", str(tmp_path))
+    bench("--workload", "long-document", "--length-scale", "0.01", "--rate-scale", "5", *options)
+    sent = [asked for asked in bench.asked if asked.path != "/v1/models"]
+    assert len(sent) == 24
+    assert sent[-1].at_s == pytest.approx(12)
+    assert max(len(each.body["prompt"]) for each in sent) <= 50
+    [_] = tmp_path.glob("openai-long-document-the-model-*.json")
 
 
 def failed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -238,6 +302,26 @@ def failed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (("--percentile-metrics", "ttft,tbt"), "--percentile-metrics: 'tbt' is none; there are"),
         (("--metric-percentiles", "50;99"), "--metric-percentiles: must be numbers from 0 to 100"),
         (("--metric-percentiles", "101"), "--metric-percentiles: must be numbers from 0 to 100"),
+        (("--burstiness", "2"), "--burstiness: needs a --request-rate"),
+        (("--ramp-up-end-rps", "2"), "--ramp-up-end-rps: needs --ramp-up-strategy"),
+        (
+            ("--ramp-up-strategy", "linear", "--ramp-up-end-rps", "2"),
+            "--ramp-up-start-rps: must be a finite rate",
+        ),
+        (
+            ("--ramp-up-strategy", "linear", "--request-rate", "2"),
+            "--request-rate: is the ramp's to say",
+        ),
+        (("--dataset-path", "x"), "--dataset-path: needs --dataset-name azure or mooncake"),
+        (("--dataset-name", "azure"), "--dataset-path: must say where the azure trace is"),
+        (
+            ("--dataset-name", "azure", "--dataset-path", "x", "--input-len", "5"),
+            "is the trace's to say; --rate-scale",
+        ),
+        (("--workload", "chat", "--dataset-path", "x"), "--dataset-path: is the workload's to say"),
+        (("--workload", "chat", "--input-len", "5"), "is the workload's to say, and chat is given"),
+        (("--workload", "chats"), "chats: No such file or directory; kinds are chat, long-"),
+        (("--rate-scale", "2"), "--rate-scale: the workload has no rate"),
         (("--header", "X"), "--header: invalid KEY=VALUE value: 'X'"),
         (("--extra-body", "[]"), "--extra-body: invalid JSON object value: '[]'"),
         (("--seed", "-1"), "--seed: invalid number from 0 value: '-1'"),

@@ -29,7 +29,10 @@ def test_help_shows_every_option_with_its_default(capsys: pytest.CaptureFixture[
     for item in fields(EngineArgs):
         assert "--" + item.name.replace("_", "-") in text
     joined = " ".join(text.split())
-    assert "tokens per KV block: 16 or 32 (default: 16)" in joined
+    assert "tokens per KV block: 16 or 32; default: the recipe's, or 16" in joined
+    assert (
+        "new and preempted requests leave free while others run (vLLM: 0) (default: 0.01)" in joined
+    )
     assert "(vLLM's option of this name counts running ones too)" in joined
     assert "40 % of the memory" in joined
     assert "127.0.0.1" in joined

@@ -31,6 +31,12 @@ def test_what_is_said_of_a_file_has_no_control_characters() -> None:
     assert errors.getvalue() == "key a]0;owned\nb[2J\n"
 
 
+def test_a_frame_is_drawn_over_the_one_before_and_moves_nothing_else() -> None:
+    screen = Screen()
+    Terminal(io.StringIO(), screen, io.StringIO(), {}).redraw(["a\x1b[2J", "b"])
+    assert screen.getvalue() == "\x1b[Ha[2J\x1b[K\nb\x1b[K\n\x1b[J"
+
+
 @pytest.mark.parametrize(
     ("stream", "environment", "shown"),
     [

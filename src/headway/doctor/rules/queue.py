@@ -23,7 +23,7 @@ SIGNIFICANT_Z = 2.6
 GROWTH_PER_SERVED = 0.05
 """Requests by which the queue grows, for each that is served."""
 LEAST_GROWTH = 2.0
-STILL_RISING = 0.5
+STILL_RISING = 0.2
 """Of a steady rise's last quarter, at least this."""
 
 QUEUE_SHARE = 0.5

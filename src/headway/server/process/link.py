@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 from headway.clock import Clock
 from headway.errors import EngineDead
@@ -61,7 +62,7 @@ class EngineLink(asyncio.Protocol):
     ) -> None:
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[Ready] = loop.create_future()
-        self.ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
+        self.ready.add_done_callback(_retrieved)
         self.lost: asyncio.Future[str] = loop.create_future()
         self._loop = loop
         self._process = process
@@ -93,6 +94,7 @@ class EngineLink(asyncio.Protocol):
         whatever becomes of who asked."""
         ticket = next(self._tickets)
         answer = self._loop.create_future()
+        answer.add_done_callback(_retrieved)  # who asked may be gone
         if self.lost.done():
             answer.set_exception(self._gone())
         else:
@@ -163,3 +165,9 @@ class EngineLink(asyncio.Protocol):
         self._process.kill()
         if self._transport is not None:
             self._transport.abort()
+
+
+def _retrieved(answer: asyncio.Future[Any]) -> None:
+    """Of a failure that nobody waits for, asyncio would complain."""
+    if not answer.cancelled():
+        answer.exception()

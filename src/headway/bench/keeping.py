@@ -1,0 +1,31 @@
+"""What is kept of a trial in a file, from which reports are made again without measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from headway.bench.trials import Sample, Trial
+
+__all__ = ["slim"]
+
+
+def slim(trial: Trial, names: Sequence[str]) -> Trial:
+    """By request only the details of these names, and these and the samples to five significant
+    digits. The figures stay as they are: a table made again shows the same."""
+    return replace(
+        trial,
+        details={name: _rounded(trial.details[name]) for name in names},
+        samples=[msgspec.convert(_rounded(msgspec.to_builtins(s)), Sample) for s in trial.samples],
+    )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value

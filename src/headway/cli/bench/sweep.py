@@ -1,0 +1,135 @@
+"""`headway bench sweep`: a grid of the server's options, and of loads."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+
+from headway.bench.comparison import Comparison, Goal, read_comparison
+from headway.bench.comparison_report import best_point, counter_table, point_table
+from headway.bench.serving import Load
+from headway.bench.trials import Variant
+from headway.cli.bench.loads import workload_of
+from headway.cli.bench.serve import goal
+from headway.cli.tables import table
+from headway.cli.terminal import Terminal
+from headway.cli.variants import (
+    check_outputs,
+    check_serve,
+    common_options,
+    load_of,
+    measured,
+    refuse_beside_from,
+    serve_option,
+    settings,
+    write_outputs,
+)
+from headway.engine.collector import calm_collector
+from headway.errors import HeadwayError, InvalidConfig
+
+__all__ = ["grid_of", "loads_of", "run"]
+
+_ROUNDS = 3
+
+
+def run(args: argparse.Namespace) -> None:
+    terminal = Terminal()
+    check_outputs(args)
+    if args.source is not None:
+        refuse_beside_from(
+            args, ("grid", "request_rates", "serve_options", "model", "rounds", "workload")
+        )
+        comparison = read_comparison(Path(args.source).expanduser())
+        if comparison.baseline is not None:
+            raise InvalidConfig("from", f"{args.source} is of headway compare")
+    else:
+        comparison = _measure(args, terminal)
+    _tell(comparison, terminal)
+    write_outputs(args, comparison, terminal.say)
+
+
+def _measure(args: argparse.Namespace, terminal: Terminal) -> Comparison:
+    loads = loads_of(args)
+    variants = [
+        Variant(name=_name(point, rate), options=options, load=load)
+        for point, options in grid_of(args)
+        for rate, load in loads.items()
+    ]
+    if len(variants) < 2:
+        raise HeadwayError(
+            "sweep over what? --grid max_num_seqs=16,64 or --request-rate 1,2,4, or both"
+        )
+    calm_collector()
+    return measured(
+        args,
+        variants,
+        next(iter(loads.values())),
+        terminal,
+        rounds=args.rounds or _ROUNDS,
+        baseline=None,
+        goal=Goal(
+            figure="request_goodput" if args.goodput else "output_throughput",
+            max_ttft_ms=args.max_ttft_ms,
+        ),
+    )
+
+
+def grid_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
+    """Each point's name and its server's options; one, of no name, where there is no grid.
+
+    Raises InvalidConfig (`grid`) for what is no option; a value that is none ends the program, as
+    `headway serve` would.
+    """
+    axes: dict[str, list[str]] = {}
+    for text in args.grid:
+        for name, values in settings("grid", text).items():
+            if name in axes:
+                raise InvalidConfig("grid", f"{name} is given twice")
+            axes[name] = [value.strip() for value in values.split(",")]
+            if len(set(axes[name])) < len(axes[name]):
+                raise InvalidConfig("grid", f"{name} has a value twice: {values}")
+    points = []
+    for combination in product(*axes.values()):
+        chosen = dict(zip(axes, combination, strict=True))
+        changed = (serve_option("grid", *item) for item in chosen.items())
+        options = (*common_options(args), *changed)
+        check_serve(options)
+        points.append((",".join(f"{name}={value}" for name, value in chosen.items()), options))
+    return points
+
+
+def loads_of(args: argparse.Namespace) -> Mapping[float | None, Load]:
+    """By the request rate; one by None where no rate is swept over."""
+    goodput = dict(goal(pair) for pair in args.goodput)
+    if args.request_rates is None:
+        args.request_rate = None
+        return {None: load_of(workload_of(args), args, goodput)}
+    found = {}
+    for rate in args.request_rates:
+        own = copy.copy(args)
+        own.request_rate = rate
+        found[rate] = load_of(workload_of(own), own, goodput)
+    return found
+
+
+def _name(point: str, rate: float | None) -> str:
+    shown = "" if rate is None else f"request_rate={'inf' if math.isinf(rate) else f'{rate:g}'}"
+    return ",".join(part for part in (point, shown) if part) or "defaults"
+
+
+def _tell(comparison: Comparison, terminal: Terminal) -> None:
+    lines = table([*_whole(point_table(comparison))])
+    lines += ["", "What the servers did (medians over the rounds):"]
+    lines += table([*_whole(counter_table(comparison.trials))])
+    if comparison.goal is not None:
+        lines += ["", best_point(comparison.trials, comparison.goal)]
+    terminal.write("".join(f"{line}\n" for line in lines))
+
+
+def _whole(found: tuple[list[str], list[list[str]]]) -> list[list[str]]:
+    header, rows = found
+    return [header, *rows]

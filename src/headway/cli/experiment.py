@@ -1,0 +1,106 @@
+"""`headway experiment`: the tuning guide's claims, tried on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+from headway.bench.experiments.catalogue import EXPERIMENTS, experiment_named
+from headway.bench.experiments.conduct import conduct, prepare, write_page
+from headway.bench.experiments.experiment import Experiment, Finding
+from headway.bench.experiments.report import lines_of
+from headway.bench.experiments.saved import read_saved
+from headway.bench.machine import describe_machine
+from headway.bench.plots import check_plots
+from headway.cli.terminal import Terminal
+from headway.errors import HeadwayError, InvalidConfig
+
+__all__ = ["run"]
+
+_ROUNDS = 3
+_START_S = 7.0
+"""What a server takes about to start, answer and end."""
+_ALL = "all"
+
+
+def run(args: argparse.Namespace) -> None:
+    terminal = Terminal()
+    if args.list:
+        _refuse_others(args, "list")
+        terminal.write("".join(f"{line}\n" for line in _listed()))
+        return
+    directory = Path(args.output_dir).expanduser()
+    if args.source is not None:
+        _refuse_others(args, "from")
+        _check_plots()
+        saved = read_saved(Path(args.source))
+        experiment = experiment_named(saved.experiment)
+        prepare(directory)
+        _tell(terminal, experiment, write_page(experiment, saved, directory), directory)
+        return
+    chosen = _chosen(args)
+    _check_plots()
+    prepare(directory)
+    rounds = args.rounds or (1 if args.quick else _ROUNDS)
+    for experiment in chosen:
+        terminal.say(f"{experiment.title} ({experiment.name})")
+        findings = conduct(
+            experiment,
+            directory,
+            rounds=rounds,
+            in_short=args.quick,
+            now=datetime.now(UTC),
+            machine=describe_machine(),
+            say=terminal.say,
+        )
+        _tell(terminal, experiment, findings, directory)
+
+
+def _check_plots() -> None:
+    """There is no option here that one could leave out: a page has plots."""
+    try:
+        check_plots()
+    except InvalidConfig as error:
+        raise HeadwayError(f"a page {str(error).removeprefix(f'{error.field}: ')}") from None
+
+
+def _chosen(args: argparse.Namespace) -> list[Experiment]:
+    """Raises HeadwayError that says what there is."""
+    if args.name is None:
+        raise HeadwayError("which experiment? `headway experiment --list` shows them; all runs all")
+    if args.name == _ALL:
+        return list(EXPERIMENTS.values())
+    return [experiment_named(args.name)]
+
+
+def _refuse_others(args: argparse.Namespace, option: str) -> None:
+    """What would be measured cannot be said along with it."""
+    given = {"name": args.name, "rounds": args.rounds, "quick": args.quick or None}
+    if option == "list":
+        given["from"] = args.source
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidConfig(option, f"measures nothing, so {name} has no meaning beside it")
+
+
+def _listed() -> list[str]:
+    width = max(map(len, EXPERIMENTS))
+    lines = [
+        f"{name:<{width}}  {_minutes(each, _ROUNDS):>3} min  {each.title}"
+        for name, each in EXPERIMENTS.items()
+    ]
+    total = sum(_minutes(each, _ROUNDS) for each in EXPERIMENTS.values())
+    return [*lines, f"{_ALL:<{width}}  {total:>3} min  all of them, one after the other"]
+
+
+def _minutes(experiment: Experiment, rounds: int) -> int:
+    tried_s = _START_S * len(experiment.variants)  # each is started once before all rounds
+    return max(1, round((experiment.round_s * rounds + tried_s) / 60))
+
+
+def _tell(
+    terminal: Terminal, experiment: Experiment, findings: list[Finding], directory: Path
+) -> None:
+    terminal.write("".join(f"{line}\n" for line in lines_of(findings)))
+    terminal.say(f"Written to {directory / experiment.name}.html")

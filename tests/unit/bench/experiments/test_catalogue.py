@@ -1,0 +1,237 @@
+"""Each experiment: its load and options are valid, and its judge can say both."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from headway.bench.experiments.cache import hit_rate, slots_per_request
+from headway.bench.experiments.catalogue import EXPERIMENTS, experiment_named
+from headway.bench.experiments.experiment import Experiment, quick
+from headway.bench.experiments.prefill import longest_gaps
+from headway.bench.experiments.pressure import mean_running
+from headway.bench.experiments.queueing import rejections
+from headway.bench.page import Page
+from headway.bench.trials import Trial
+from headway.cli.options import engine_options, server_settings
+from headway.cli.parser import build_parser
+from headway.config import EngineArgs
+from headway.errors import HeadwayError
+from made_trials import made_trials
+
+every_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Trials in which all the claims of an experiment hold."""
+
+    figures: dict[str, dict[str, float]]
+    counters: dict[str, dict[str, float]] = field(default_factory=dict)
+    failed_after: dict[str, list[float | None]] = field(default_factory=dict)
+    held: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def trials(self, experiment: Experiment, **options: object) -> list[Trial]:
+        return made_trials(
+            {each.name: self.figures.get(each.name, {}) for each in experiment.variants},
+            counters=self.counters,
+            failed_after=self.failed_after,
+            held=self.held,
+            classes=sorted(kind.name for kind in experiment.load.workload.classes),
+            **{"noise": 0.01, **options},
+        )
+
+
+TRUE = {
+    "batching": Made({"static": {"output_throughput": 0.6, "median_ttft_ms": 4.0}}),
+    "chunked-prefill": Made({"off": {"p99.9_itl_ms": 4.0}, "on": {"p90_ttft_ms": 2.0}}),
+    "token-budget": Made(
+        {
+            "32 tokens": {"output_throughput": 0.6},
+            "2048 tokens": {"p99_itl_ms": 5.0},
+            "2048 tokens, floods": {"median_ttft_ms": 1.5},
+        }
+    ),
+    "max-num-seqs": Made(
+        {
+            "max_num_seqs=4": {"output_throughput": 0.5, "median_ttft_ms": 3.0},
+            "max_num_seqs=128": {"output_throughput": 0.9, "p99_itl_ms": 3.0},
+        },
+        counters={
+            "max_num_seqs=24": {"num_preemptions_total": 2.0},
+            "max_num_seqs=128": {"num_preemptions_total": 80.0},
+        },
+    ),
+    "block-size": Made(
+        {"blocks of 16": {"output_throughput": 0.85}}, held={"blocks of 32": (8.0, 0.7)}
+    ),
+    "prefix-caching": Made(
+        {
+            "on, 3 prefixes": {"median_ttft_ms": 0.2, "output_throughput": 2.0},
+            "on, 16 prefixes, small cache": {"median_ttft_ms": 2.0},
+        },
+        counters={"on, 16 prefixes, small cache": {"kv_cache_evictions_total": 90.0}},
+    ),
+    "watermark": Made(
+        {},
+        counters={
+            "watermark=0": {"num_preemptions_total": 40.0},
+            "watermark=0.1": {"num_preemptions_total": 4.0},
+        },
+        held={"watermark=0.1": (7.0, 0.5)},
+    ),
+    "preemption": Made(
+        {"recompute": {"output_throughput": 0.8}},
+        counters={"recompute": {"recomputed_tokens_total": 5000.0}},
+    ),
+    "policies": Made({"fcfs": {"median_ttft_ms": 8.0}}),
+    "queue-limit": Made(
+        {"no limit": {"p99_ttft_ms": 9.0, "median_ttft_ms": 5.0}},
+        failed_after={"limit 16": [None, None, 0.004, 0.006]},
+    ),
+}
+
+
+@every_experiment
+def test_a_judge_shows_what_is_so(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    found = experiment.judge(TRUE[name].trials(experiment))
+    assert {finding.verdict for finding in found} == {"shown"}, found
+
+
+@every_experiment
+def test_a_judge_does_not_show_an_effect_where_nothing_differs(name: str) -> None:
+    """What only says that something costs nothing holds there."""
+    experiment = EXPERIMENTS[name]
+    found = experiment.judge(Made({}).trials(experiment))
+    denied = [finding for finding in found if finding.verdict == "not shown"]
+    assert denied
+    shown = [finding.claim for finding in found if finding.verdict == "shown"]
+    assert all(
+        "no throughput" in each or "nothing" in each or "as good" in each or "not lower" in each
+        for each in shown
+    ), shown
+
+
+@every_experiment
+def test_a_judge_says_unclear_of_a_single_round(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    found = experiment.judge(TRUE[name].trials(experiment, rounds=1))
+    assert "unclear" in {finding.verdict for finding in found}
+    assert "not shown" not in {finding.verdict for finding in found}
+
+
+class Plotted:
+    """In the place of `plots`: what was to be drawn, with nothing empty."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.metrics = {"ttft", "e2el"}
+        self.variants = {variant.name for variant in experiment.variants}
+        self.classes = {kind.name for kind in experiment.load.workload.classes}
+        self.drawn: list[str] = []
+
+    def latency_cdf(
+        self, trials: Sequence[Trial], metric: str = "ttft", class_name: str = ""
+    ) -> str:
+        assert len({trial.variant for trial in trials} & self.variants) >= 2
+        assert not class_name or class_name in self.classes
+        assert metric in self.metrics
+        return self._draw("cdf")
+
+    def throughput_latency(self, trials: Sequence[Trial], latency_key: str) -> str:
+        assert all(trial.result[latency_key] for trial in trials)
+        return self._draw("points")
+
+    def timeline(self, trial: Trial) -> str:
+        assert trial.variant in self.variants
+        return self._draw("timeline")
+
+    def lines(self, series: Mapping[str, Sequence[tuple[float, float]]], **labels: Any) -> str:
+        assert labels["x_label"]
+        assert labels["y_label"]
+        for points in series.values():
+            assert len({x for x, _ in points}) >= 2
+        return self._draw("lines")
+
+    def _draw(self, what: str) -> str:
+        self.drawn.append(what)
+        return "<svg/>"
+
+
+@every_experiment
+def test_its_plots_have_all_variants(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = EXPERIMENTS[name]
+    plotted = Plotted(experiment)
+    module = sys.modules[experiment.plot.__module__]
+    monkeypatch.setattr(module, "plots", plotted)
+    page = Page(experiment.title)
+    experiment.plot(TRUE[name].trials(experiment), page)
+    assert page.html().count("<svg/>") == len(plotted.drawn) >= 2
+
+
+@every_experiment
+def test_its_loads_and_options_are_valid(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    names = [variant.name for variant in experiment.variants]
+    assert len(set(names)) == len(names) >= 2
+    for variant in experiment.variants:
+        args = build_parser().parse_args(["serve", *variant.options])
+        EngineArgs.of(engine_options(args))
+        server_settings(args)
+        (variant.load or experiment.load).workload.check()
+
+
+@every_experiment
+def test_a_quick_run_sends_a_fifth(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    short = quick(experiment)
+    for whole, small in zip(experiment.variants, short.variants, strict=True):
+        before = (whole.load or experiment.load).workload.classes
+        after = (small.load or short.load).workload.classes
+        for one, other in zip(before, after, strict=True):
+            assert other.num_prompts == max(2, one.num_prompts // 5)
+
+
+@every_experiment
+def test_three_rounds_take_at_most_five_minutes(name: str) -> None:
+    assert 20 <= EXPERIMENTS[name].round_s <= 100
+
+
+def test_a_name_that_is_none_is_told_those_there_are() -> None:
+    with pytest.raises(HeadwayError, match=r"no experiment 'x'; there are batching, .*, and all"):
+        experiment_named("x")
+
+
+def test_what_is_read_from_a_trial() -> None:
+    (trial,) = made_trials(
+        {"a": {}},
+        rounds=1,
+        held={"a": (4.0, 0.25)},
+        counters={"a": {"prefix_cache_hits_total": 30.0, "prefix_cache_queries_total": 40.0}},
+        failed_after={"a": [None, 0.5]},
+    )
+    assert slots_per_request(trial) == 0.25 * 16_384 / 4
+    assert mean_running(trial) == 4
+    assert hit_rate(trial) == 0.75
+    assert rejections(trial) == [0.5]
+    (other,) = made_trials({"a": {}}, rounds=1, held={"a": (0.0, 0.0)})
+    assert slots_per_request(other) is None
+    assert hit_rate(other) is None
+
+
+def test_the_longest_gaps_are_those_of_the_class() -> None:
+    (trial,) = made_trials({"a": {}}, rounds=1, classes=("long", "short"))
+    found = dict(longest_gaps(trial, "short"))
+    assert 20 < found[20.0] <= found[0.1] <= 123.456789
+    assert longest_gaps(trial, "none") == []
+
+
+def test_refusals_that_take_long_are_not_at_once() -> None:
+    experiment = EXPERIMENTS["queue-limit"]
+    slow = Made(TRUE["queue-limit"].figures, failed_after={"limit 16": [None, 0.4, 0.5]})
+    verdicts = [finding.verdict for finding in experiment.judge(slow.trials(experiment))]
+    assert verdicts == ["shown", "not shown", "shown"]

@@ -1,0 +1,142 @@
+"""What is kept of an experiment, its page, and the index."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from headway.bench.experiments import conduct as module
+from headway.bench.experiments.catalogue import EXPERIMENTS
+from headway.bench.experiments.conduct import conduct, prepare, write_page
+from headway.bench.experiments.saved import GAPS, KEPT, Saved, read_saved, write_saved
+from headway.bench.keeping import slim
+from headway.bench.trials import Trial, Variant
+from headway.errors import InvalidConfig
+from made_trials import made_trials
+
+BATCHING = replace(EXPERIMENTS["batching"], plot=lambda trials, page: page.heading("A plot"))
+FIGURES = {"static": {"output_throughput": 0.5, "median_ttft_ms": 5.0}, "continuous": {}}
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Variant, ...], int, int]]:
+    """What was asked to be measured: variants, prompts of the load, rounds."""
+    asked = []
+
+    def run_trials(variants, load, *, rounds, say):  # type: ignore[no-untyped-def]
+        asked.append((variants, load.workload.classes[0].num_prompts, rounds))
+        return made_trials(FIGURES, rounds=rounds)
+
+    monkeypatch.setattr(module, "run_trials", run_trials)
+    return asked
+
+
+def run(directory: Path, *, rounds: int = 3, in_short: bool = False) -> list[str]:
+    found = conduct(
+        BATCHING,
+        directory,
+        rounds=rounds,
+        in_short=in_short,
+        now=NOW,
+        machine="a <machine>",
+        say=lambda line: None,
+    )
+    return [finding.verdict for finding in found]
+
+
+def test_a_run_leaves_trials_page_and_index(made: list[object], tmp_path: Path) -> None:
+    assert run(tmp_path) == ["shown", "shown"]
+    assert made == [(BATCHING.variants, 400, 3)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "batching.html",
+        "batching.json",
+        "index.md",
+    ]
+    page = (tmp_path / "batching.html").read_text(encoding="utf-8")
+    for text in (BATCHING.title, "2026-03-04T05:06:07Z", "a &lt;machine&gt;", "3 rounds"):
+        assert text in page
+    assert "A plot" in page
+    assert "StaticBatchingPolicy" in page
+    assert "num_prompts" in page
+    rows = (tmp_path / "index.md").read_text(encoding="utf-8").splitlines()[-2:]
+    assert [row.split(" | ")[2] for row in rows] == ["shown", "shown"]
+    for row in rows:
+        assert row.startswith("| [batching](batching.html) | ")
+        assert row.endswith("| 2026-03-04 | a <machine> |")
+
+
+def test_a_quick_run_says_so(made: list[object], tmp_path: Path) -> None:
+    assert run(tmp_path, rounds=1, in_short=True) == ["unclear", "unclear"]
+    assert [asked[1:] for asked in made] == [(80, 1)]
+    assert "no figure here means anything" in (tmp_path / "batching.html").read_text("utf-8")
+    assert "2026-03-04, quick" in (tmp_path / "index.md").read_text("utf-8")
+
+
+def test_the_page_is_made_again_from_what_was_saved(made: list[object], tmp_path: Path) -> None:
+    run(tmp_path)
+    first = (tmp_path / "batching.html").read_bytes()
+    again = tmp_path / "again"
+    prepare(again)
+    findings = write_page(BATCHING, read_saved(tmp_path / "batching.json"), again)
+    assert [finding.verdict for finding in findings] == ["shown", "shown"]
+    assert (again / "batching.html").read_bytes() == first
+
+
+def test_the_index_has_all_experiments_in_the_directory(made: list[object], tmp_path: Path) -> None:
+    other = EXPERIMENTS["policies"]
+    trials = made_trials(
+        {each.name: {} for each in other.variants}, classes=("heavy", "light"), noise=0.01
+    )
+    write_saved(saved(trials, "policies"), tmp_path / "policies.json")
+    run(tmp_path)
+    rows = (tmp_path / "index.md").read_text(encoding="utf-8").splitlines()[6:]
+    assert [row.split("]")[0][3:] for row in rows] == ["batching"] * 2 + ["policies"] * 3
+
+
+def saved(trials: list[Trial], name: str = "batching") -> Saved:
+    return Saved(
+        experiment=name,
+        date="2026-03-04T05:06:07Z",
+        machine="a machine",
+        version="1",
+        rounds=3,
+        quick=False,
+        trials=trials,
+    )
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    whole = saved([slim(trial, (*KEPT, GAPS)) for trial in made_trials(FIGURES)])
+    write_saved(whole, tmp_path / "x.json")
+    assert read_saved(tmp_path / "x.json") == whole
+
+
+def test_texts_are_not_kept_and_times_to_five_digits() -> None:
+    (trial,) = made_trials({"a": {}}, rounds=1)
+    found = slim(trial, (*KEPT, GAPS))
+    assert "errors" not in found.details
+    assert found.details["itls"][0] == [0.02, 0.12346]
+    assert found.samples == trial.samples
+    assert "itls" not in slim(trial, KEPT).details
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"trials": 1}', b"\xff"])
+def test_what_is_no_experiment_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(InvalidConfig, match=r"from: .*x.json holds no experiment's trials"):
+        read_saved(tmp_path / "x.json")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"from: .*x.json: No such file"):
+        read_saved(tmp_path / "x.json")
+
+
+def test_a_directory_that_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidConfig, match=r"output_dir"):
+        prepare(tmp_path / "file" / "below")
