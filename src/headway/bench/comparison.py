@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from headway.bench.keeping import slim
+from headway.bench.keeping import read_kept, slim
 from headway.bench.trials import Trial
 from headway.errors import InvalidConfig
 
@@ -56,12 +56,7 @@ class Comparison:
 
 def read_comparison(path: Path) -> Comparison:
     """Raises InvalidConfig (`from`) for what is none."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Comparison)
-    except OSError as error:
-        raise InvalidConfig("from", f"{path}: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidConfig("from", f"{path} holds no comparison: {error}") from None
+    return read_kept(path, Comparison, "comparison")
 
 
 def to_json(comparison: Comparison) -> str:

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from headway.bench.trials import Sample, Trial
+from headway.errors import InvalidConfig
 
-__all__ = ["slim"]
+__all__ = ["read_kept", "slim"]
+
+
+T = TypeVar("T")
+
+
+def read_kept(path: Path, kind: type[T], what: str) -> T:
+    """Raises InvalidConfig (`from`) for a file that holds no `kind`, which is called `what`."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise InvalidConfig("from", f"{path}: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidConfig("from", f"{path} holds no {what}: {error}") from None
 
 
 def slim(trial: Trial, names: Sequence[str]) -> Trial:

@@ -11,10 +11,10 @@ from headway.bench.experiments.conduct import conduct, prepare, write_page
 from headway.bench.experiments.experiment import Experiment, Finding
 from headway.bench.experiments.report import lines_of
 from headway.bench.experiments.saved import read_saved
-from headway.bench.machine import describe_machine
 from headway.bench.plots import check_plots
 from headway.cli.terminal import Terminal
 from headway.errors import HeadwayError, InvalidConfig
+from headway.machine import describe_machine
 
 __all__ = ["run"]
 

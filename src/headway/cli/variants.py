@@ -18,7 +18,6 @@ from headway import __version__
 from headway.bench.comparison import Comparison, Goal, to_csv, to_json, write_output
 from headway.bench.comparison_report import make_page
 from headway.bench.figures import Wanted
-from headway.bench.machine import describe_machine
 from headway.bench.plots import check_plots
 from headway.bench.serving import Load
 from headway.bench.trials import Variant, run_trials
@@ -27,6 +26,7 @@ from headway.cli.parser import build_parser
 from headway.cli.terminal import Terminal
 from headway.config import EngineArgs
 from headway.errors import InvalidConfig
+from headway.machine import describe_machine
 from headway.server.settings import ServerSettings
 from headway.workload import Workload
 

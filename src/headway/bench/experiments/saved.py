@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from headway.bench.keeping import read_kept
 from headway.bench.trials import Trial
 from headway.errors import InvalidConfig
 
@@ -45,9 +46,4 @@ def write_saved(saved: Saved, path: Path) -> None:
 
 def read_saved(path: Path) -> Saved:
     """Raises InvalidConfig (`from`) for what is no such file."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Saved)
-    except OSError as error:
-        raise InvalidConfig("from", f"{path}: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidConfig("from", f"{path} holds no experiment's trials: {error}") from None
+    return read_kept(path, Saved, "experiment's trials")

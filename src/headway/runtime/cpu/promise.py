@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import msgspec
 import torch
 
 from headway.engine.exactness import Exactness
+from headway.machine import cpu_name
 from headway.models.spec import DecoderSpec
 from headway.runtime.cpu.probe import KernelSettings, decoder_fault, kernel_fault
 from headway.runtime.torch.backend import Backend
@@ -68,24 +68,13 @@ def _depends_on(kernels: KernelSettings, spec: DecoderSpec) -> dict[str, Any]:
         if name != "native"
     }
     return {
-        "cpu": _cpu(),
+        "cpu": cpu_name(),
         "torch": str(torch.__version__),
         "kernels": kernels.native.source_hash(),
         "compiler": kernels.native.compiler(),
         "model": hashlib.sha256(repr(spec).encode()).hexdigest(),
         **settings,
     }
-
-
-def _cpu() -> str:
-    """Its model's name, where that can be told."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _kept(path: Path, of: dict[str, Any]) -> _Found | None:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from headway.bench.machine import describe_machine
+from headway.machine import describe_machine
 
 
 def test_it_says_cores_and_memory() -> None:

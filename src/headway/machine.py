@@ -6,14 +6,14 @@ import os
 import platform
 from pathlib import Path
 
-__all__ = ["describe_machine"]
+__all__ = ["cpu_name", "describe_machine"]
 
 
 def describe_machine() -> str:
     """`AMD EPYC, 2 cores, 23 GiB, Linux x86_64`; what cannot be told is left out."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = [
-        _cpu(),
+        cpu_name(),
         f"{cores} core{'' if cores == 1 else 's'}" if cores else "",
         _memory(),
         f"{platform.system()} {platform.machine()}",
@@ -21,15 +21,15 @@ def describe_machine() -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _cpu() -> str:
-    """Its model's name."""
+def cpu_name() -> str:
+    """Its model's, where that can be told, else its architecture's."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:
         pass
-    return platform.processor()
+    return platform.processor() or platform.machine()
 
 
 def _memory() -> str:
