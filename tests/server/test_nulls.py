@@ -48,6 +48,12 @@ def test_any_other_value_is_named() -> None:
     assert raised.value.param == "messages[1].tool_calls[0].function.hue"
 
 
+def test_beside_it_a_number_out_of_range_is_refused() -> None:
+    with pytest.raises(ApiError) as raised:
+        decode(b'{"messages": [], "hue": null, "temperature": 1e400}', DECODER)
+    assert raised.value.param is not None
+
+
 def test_parts_that_are_decoded_by_their_kind_are_the_same() -> None:
     text = {"type": "input_text", "text": "a", "hue": None}
     item = of_kind(

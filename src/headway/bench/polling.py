@@ -40,8 +40,8 @@ class Gauges:
 async def polled(
     client: HttpClient, *, interval_s: float = INTERVAL_S
 ) -> AsyncIterator[list[Gauges]]:
-    """Fills the list for as long as the context lasts. A poll that fails leaves a gap: a server
-    that is lost shows in its requests."""
+    """Fills the list for as long as the context lasts, and once more at its end. A poll that fails
+    leaves a gap: a server that is lost shows in its requests."""
     found: list[Gauges] = []
     polling = asyncio.create_task(_poll(client, found, interval_s))
     try:
@@ -51,18 +51,24 @@ async def polled(
         await asyncio.wait([polling])
         if not polling.cancelled() and (error := polling.exception()) is not None:
             raise error
+    await _poll_once(client, found)
 
 
 async def _poll(client: HttpClient, found: list[Gauges], interval_s: float) -> None:
     loop = asyncio.get_running_loop()
     due = loop.time()
     while True:
-        with contextlib.suppress(OSError):
-            answer = await client.exchange("GET", "/metrics")
-            if answer.status == 200:
-                found.append(Gauges(loop.time(), _gauges(answer.body.decode(errors="replace"))))
+        await _poll_once(client, found)
         due = max(due + interval_s, loop.time())
         await asyncio.sleep(due - loop.time())
+
+
+async def _poll_once(client: HttpClient, found: list[Gauges]) -> None:
+    with contextlib.suppress(OSError):
+        answer = await client.exchange("GET", "/metrics")
+        if answer.status == 200:
+            now = asyncio.get_running_loop().time()
+            found.append(Gauges(now, _gauges(answer.body.decode(errors="replace"))))
 
 
 def _gauges(text: str) -> dict[str, float]:

@@ -53,30 +53,38 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
         Raises InvalidConfig, naming the field.
         """
-        overrides = dict(overrides)
-        if (recipe := overrides.pop("recipe", None)) is not None:
-            overrides = {**self._recipe(recipe), **overrides}
-        for name in overrides:
+        recipe = overrides.get("recipe")
+        given = {name: value for name, value in overrides.items() if name != "recipe"}
+        if recipe is not None:
+            given = {**_recipe(recipe), **given}
+        for name in given:
             if name not in self.__struct_fields__:
                 known = ", ".join(self.__struct_fields__)
                 raise InvalidConfig(name, f"is not in a recording; there are {known}")
-        fields = {**msgspec.structs.asdict(self), **overrides}
+        fields = {**msgspec.structs.asdict(self), **given}
         try:
-            return msgspec.convert(fields, SchedulerConfig, strict=False)
+            config = msgspec.convert(fields, SchedulerConfig, strict=False)
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at ")
             raise InvalidConfig(path.strip("`").removeprefix("$."), message) from error
+        return config if recipe is None else self._fitted(config, given)
 
-    def _recipe(self, name: str) -> dict[str, Any]:
-        """Its fields. Blocks of another size are as many as the same memory holds, and no request
-        is longer than they are together (rule S10)."""
-        if name not in RECIPES:
-            raise InvalidConfig("recipe", f"must be one of {', '.join(RECIPES)}, not {name!r}")
-        recipe = RECIPES[name]
-        num_kv_blocks = max(1, self.num_kv_blocks * self.block_size // recipe.block_size)
-        max_model_len = min(self.max_model_len, num_kv_blocks * recipe.block_size)
-        blocks = {"num_kv_blocks": num_kv_blocks, "max_model_len": max_model_len}
-        return {**recipe.options(), **blocks}
+    def _fitted(self, config: SchedulerConfig, given: Mapping[str, Any]) -> SchedulerConfig:
+        """Blocks of another size are as many as the same memory holds, and no request is longer
+        than they are together (rule S10), unless these are given."""
+        size, blocks, length = config.block_size, config.num_kv_blocks, config.max_model_len
+        if "num_kv_blocks" not in given and size > 0:
+            blocks = max(1, self.num_kv_blocks * self.block_size // size)
+        if "max_model_len" not in given:
+            length = min(length, blocks * size)
+        return msgspec.structs.replace(config, num_kv_blocks=blocks, max_model_len=length)
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    """Its fields."""
+    if name not in RECIPES:
+        raise InvalidConfig("recipe", f"must be one of {', '.join(RECIPES)}, not {name!r}")
+    return RECIPES[name].options()
 
 
 _POLICY_OPTIONS: Mapping[str, Mapping[str, str]] = {

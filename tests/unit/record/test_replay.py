@@ -264,6 +264,8 @@ def test_a_recipe_changes_what_it_sets_in_the_same_memory_and_other_settings_win
     assert (config.max_num_batched_tokens, config.block_size) == (8192, 32)
     assert (config.num_kv_blocks, config.max_model_len) == (50, 1600)
     assert (config.max_num_seqs, config.max_num_queued_reqs) == (9, 512)
+    same = recorded.with_overrides({"recipe": "chat", "block_size": "16", "max_model_len": 99})
+    assert (same.block_size, same.num_kv_blocks, same.max_model_len) == (16, 101, 99)
     with pytest.raises(InvalidConfig, match="recipe: must be one of chat, long-document, mixed"):
         recorded.with_overrides({"recipe": "fast"})
 

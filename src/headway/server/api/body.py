@@ -83,7 +83,11 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[BodyT]) -> BodyT:
     except msgspec.ValidationError as error:
         if "contains unknown field" not in str(error) or b"null" not in body:
             raise
-    known = without_unknown_nulls(msgspec.json.decode(body), decoder.type)
+        try:
+            values = msgspec.json.decode(body)
+        except msgspec.ValidationError:  # a number out of range; it does not say where
+            raise error from None
+    known = without_unknown_nulls(values, decoder.type)
     return decoder.decode(msgspec.json.encode(known))
 
 
