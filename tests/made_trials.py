@@ -28,7 +28,7 @@ def made_trials(
     rounds: int = 3,
     noise: float = 0.03,
     seed: int = 0,
-    classes: Sequence[str] = (),
+    classes: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
     counters: Mapping[str, Mapping[str, float]] | None = None,
     failed_after: Mapping[str, Sequence[float | None]] | None = None,
     held: Mapping[str, tuple[float, float]] | None = None,
@@ -36,12 +36,13 @@ def made_trials(
     """Of each variant, its figures as multiples of `PLAIN`, with noise of that deviation.
 
     Args:
-        classes: have the same figures as all requests.
+        classes: by class and variant, likewise; they have nothing of those of all requests.
         counters: by variant, exact.
         failed_after: by variant, as in `Trial.details`.
         held: by variant, requests that run and the share of the KV blocks that they hold.
     """
     random = Random(seed)
+    of = classes or {}
 
     def figures(factors: Mapping[str, float]) -> dict[str, Any]:
         return {
@@ -54,10 +55,12 @@ def made_trials(
             variant=name,
             round=index,
             seed=index,
-            result=figures(factors) | {"classes": {each: figures(factors) for each in classes}},
-            details=details(classes or ("user",), (failed_after or {}).get(name, [None] * 4)),
+            result=figures(factors)
+            | {"classes": {kind: figures(own.get(name, {})) for kind, own in of.items()}},
+            details=details(list(of) or ["user"], (failed_after or {}).get(name, [None] * 4)),
             samples=samples(*(held or {}).get(name, (8.0, 0.5))),
             counters=(counters or {}).get(name, {}),
+            model="a-model",
         )
         for index in range(rounds)
         for name, factors in variants.items()

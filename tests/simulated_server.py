@@ -118,6 +118,7 @@ class _Simulated:
         self._telemetry.model_opened(MODEL, by_tenant=False)
         observers = EngineObservers(
             started=lambda ready: self._telemetry.engine_started(ready.cache),
+            lost=self._telemetry.engine_lost,
             stats=self._telemetry.observe,
         )
         ready = await self._engine.start(self._args, observers)

@@ -120,6 +120,12 @@ def test_metrics_are_in_the_namespace_that_is_asked_for() -> None:
     assert 'vllm:num_requests_running{engine="0",model_name="the-model"} 3.0' in text
 
 
+def test_metrics_tell_when_the_process_began() -> None:
+    telemetry = Telemetry(ServerSettings(), now=lambda: 5.0, epoch_s=1000.0)
+    telemetry.model_opened("m", by_tenant=False)
+    assert "\nprocess_start_time_seconds 1005.0\n" in telemetry.render().decode()
+
+
 def test_the_state_is_logged_unless_told_otherwise(caplog: pytest.LogCaptureFixture) -> None:
     for front, num_lines in ((Front(log_stats=False), 0), (Front(), 1)):
         observed = Observed()

@@ -26,7 +26,8 @@ def test_bodies_take_room_until_their_answers_end() -> None:
             assert await read(7, take) == b"a" * 7
             with room.hold() as other, pytest.raises(ApiError) as raised:
                 await read(4, other)
-            assert (raised.value.status, raised.value.code) == (429, "queue_full")
+            assert (raised.value.status, raised.value.code) == (429, "bodies_full")
+            assert raised.value.headers["Retry-After"] == "1"
             with room.hold() as other:
                 assert await read(3, other) == b"aaa"
         with room.hold() as take:

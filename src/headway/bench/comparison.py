@@ -13,9 +13,8 @@ import msgspec
 
 from headway.bench.keeping import read_kept, slim
 from headway.bench.trials import Trial
-from headway.errors import InvalidConfig
 
-__all__ = ["Comparison", "Goal", "read_comparison", "to_csv", "to_json", "write_output"]
+__all__ = ["Comparison", "Goal", "read_comparison", "to_csv", "to_json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +40,8 @@ class Comparison:
     """Of Headway."""
     options: Mapping[str, Sequence[str]]
     """Of `headway serve`, by variant, in the order in which they are reported."""
-    workload: Mapping[str, Any]
-    """As a file for `--workload` has it."""
+    workloads: Mapping[str, Mapping[str, Any]]
+    """By variant, as a file for `--workload` has it, with the first round's seed."""
     baseline: str | None
     """The variant that the others are compared with; None: a sweep."""
     goal: Goal | None = None
@@ -87,11 +86,3 @@ def to_csv(comparison: Comparison) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def write_output(option: str, path: Path, text: str) -> None:
-    """Raises InvalidConfig, naming the option, where that fails."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidConfig(option, f"{path}: {error.strerror or error}") from None

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from statistics import median, median_low
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from headway.bench.comparison import Comparison, Goal
-from headway.bench.contrast import FIGURES, Change, Figure, contrasts
+from headway.bench.best import GOODPUT, best_point
+from headway.bench.cautions import cautions, failures_beside, saturated_rounds
+from headway.bench.comparison import Comparison
+from headway.bench.contrast import FIGURES, Change, contrasts
 from headway.bench.page import Page
 from headway.bench.plots import latency_cdf, lines, throughput_latency, timeline
+from headway.bench.readings import by_variant, hit_rate, middle, typical
 from headway.bench.trials import Trial
+from headway.bench.wording import number, percent
 
 __all__ = [
     "CHANGE_HEADER",
-    "best_point",
     "by_chance",
     "change_rows",
     "counter_table",
@@ -25,7 +27,6 @@ __all__ = [
 ]
 
 CHANGE_HEADER = ("", "baseline", "variant", "change", "95 % interval", "verdict")
-_GOODPUT = Figure("request_goodput", "goodput", "1/s", True)
 
 
 def change_rows(changes: Sequence[Change]) -> list[list[str]]:
@@ -33,20 +34,26 @@ def change_rows(changes: Sequence[Change]) -> list[list[str]]:
     return [
         [
             _title(change),
-            _number(change.baseline),
-            _number(change.value),
-            _percent(change.ratio),
-            "–" if change.low is None else f"{_percent(change.low)} … {_percent(change.high)}",
+            number(change.baseline),
+            number(change.value),
+            percent(change.ratio),
+            "–" if change.low is None else f"{percent(change.low)} … {percent(change.high)}",
             change.verdict,
         ]
         for change in changes
     ]
 
 
-def moved(changes: Sequence[Change]) -> str:
-    """In a sentence what moved more than noise."""
+def moved(changes: Sequence[Change], trials: Sequence[Trial], baseline: str) -> str:
+    """In a sentence what of one variant's figures moved more than noise; in another how many of its
+    requests are in none of them."""
+    failed = failures_beside(trials, changes[0].variant, baseline)
+    return " ".join(filter(None, [_moved(changes), failed]))
+
+
+def _moved(changes: Sequence[Change]) -> str:
     told = [
-        f"{_title(change)} {_percent(change.ratio)} ({change.verdict})"
+        f"{_title(change)} {percent(change.ratio)} ({change.verdict})"
         for change in changes
         if change.verdict in ("better", "worse")
     ]
@@ -68,11 +75,16 @@ def by_chance(changes: Sequence[Change]) -> str | None:
     )
 
 
+def _hit_percent(trial: Trial) -> float | None:
+    rate = hit_rate(trial)
+    return None if rate is None else rate * 100
+
+
 _COUNTERS: Sequence[tuple[str, Callable[[Trial], float | None]]] = (
     ("failed", lambda trial: trial.result.get("failed")),
     ("preemptions", lambda trial: trial.counters.get("num_preemptions_total")),
     ("evictions", lambda trial: trial.counters.get("kv_cache_evictions_total")),
-    ("prefix hits (%)", lambda trial: _hit_rate(trial.counters)),
+    ("prefix hits (%)", _hit_percent),
     ("most running", lambda trial: max((each.running for each in trial.samples), default=None)),
     ("most waiting", lambda trial: max((each.waiting for each in trial.samples), default=None)),
     (
@@ -84,55 +96,31 @@ _COUNTERS: Sequence[tuple[str, Callable[[Trial], float | None]]] = (
 
 
 def counter_table(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
-    """Header, and a row a variant: the median over its rounds of what its server did."""
+    """Header, and a row a variant: in how many of its rounds it was given more than it can do, and
+    the median over them of what its server did."""
     rows = [
-        [name, *(_number(_middle([read(trial) for trial in own])) for _, read in _COUNTERS)]
-        for name, own in _by_variant(trials).items()
+        [
+            name,
+            saturated_rounds(own),
+            *(number(middle([read(trial) for trial in own])) for _, read in _COUNTERS),
+        ]
+        for name, own in by_variant(trials).items()
     ]
-    return ["", *(title for title, _ in _COUNTERS)], rows
+    return ["", "saturated rounds", *(title for title, _ in _COUNTERS)], rows
 
 
 def point_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Header, and a row a variant: its figures' medians over the rounds."""
     goal = comparison.goal
-    figures = (*((_GOODPUT,) if goal and goal.figure == _GOODPUT.key else ()), *FIGURES)
+    figures = (*((GOODPUT,) if goal and goal.figure == GOODPUT.key else ()), *FIGURES)
     rows = [
         [
             name,
-            *(_number(_middle([trial.result.get(each.key) for trial in own])) for each in figures),
+            *(number(middle([trial.result.get(each.key) for trial in own])) for each in figures),
         ]
-        for name, own in _by_variant(comparison.trials).items()
+        for name, own in by_variant(comparison.trials).items()
     ]
     return ["", *(f"{each.title} ({each.unit})" for each in figures)], rows
-
-
-def best_point(trials: Sequence[Trial], goal: Goal) -> str:
-    """In a sentence or two, with the points that noise does not tell apart from it."""
-    figure = next(each for each in (*FIGURES, _GOODPUT) if each.key == goal.figure)
-    points = _by_variant(trials)
-    values = {
-        name: _middle([trial.result.get(figure.key) for trial in own]) or 0.0
-        for name, own in points.items()
-        if _within(own, goal.max_ttft_ms)
-    }
-    bound = (
-        "" if goal.max_ttft_ms is None else f" with TTFT, p99 of {goal.max_ttft_ms:g} ms or less"
-    )
-    if not any(values.values()):
-        return f"No point has any {figure.title}{bound}."
-    best = max(values, key=lambda name: values[name])
-    others = contrasts(
-        [trial for trial in trials if trial.variant in values], best, figures=[figure]
-    )
-    same = [
-        change.variant
-        for change in others
-        if change.class_name is None and change.verdict in ("noise", "unclear")
-    ]
-    found = f"Most {figure.title}{bound}: {best}, {_number(values[best])} {figure.unit}."
-    if same:
-        found += f" Not told apart from it: {'; '.join(same)}."
-    return found
 
 
 def make_page(comparison: Comparison) -> Page:
@@ -143,6 +131,7 @@ def make_page(comparison: Comparison) -> Page:
         f"Measured {comparison.date} with Headway {comparison.version} on {comparison.machine}, "
         f"{rounds}.",
         comparison.command,
+        *cautions(comparison.trials),
     )
     if comparison.baseline is None:
         _add_sweep(page, comparison)
@@ -154,11 +143,23 @@ def make_page(comparison: Comparison) -> Page:
     _add_plots(page, comparison)
     page.heading("How it was run")
     page.table(
-        ["variant", "headway serve"],
-        [[name, " ".join(own) or "(defaults)"] for name, own in comparison.options.items()],
+        ["variant", "headway serve", "model"],
+        [
+            [name, " ".join(own) or "(defaults)", _model(comparison.trials, name)]
+            for name, own in comparison.options.items()
+        ],
     )
-    page.text(f"The load: {msgspec.json.encode(comparison.workload).decode()}")
+    loads: dict[str, list[str]] = {}
+    for name, workload in comparison.workloads.items():
+        loads.setdefault(msgspec.json.encode(workload).decode(), []).append(name)
+    for text, names in loads.items():
+        of = "" if len(loads) == 1 else f" of {', '.join(names)}"
+        page.text(f"The load{of}: {text}")
     return page
+
+
+def _model(trials: Sequence[Trial], variant: str) -> str:
+    return next((each.model for each in trials if each.variant == variant), "") or "–"
 
 
 def _add_changes(page: Page, comparison: Comparison, baseline: str) -> None:
@@ -166,7 +167,7 @@ def _add_changes(page: Page, comparison: Comparison, baseline: str) -> None:
     for variant in dict.fromkeys(change.variant for change in changes):
         own = [change for change in changes if change.variant == variant]
         page.heading(f"{variant}, beside {baseline}")
-        page.text(moved(own))
+        page.text(moved(own, comparison.trials, baseline))
         page.table(CHANGE_HEADER, change_rows(own))
     page.text(
         "Baseline and variant are medians over the rounds; the change is the geometric mean of the "
@@ -189,9 +190,9 @@ def _add_sweep(page: Page, comparison: Comparison) -> None:
 def _curves(comparison: Comparison) -> dict[str, list[tuple[float, float]]]:
     """Medians of the points, by the server's options; those of one curve differ in their load."""
     curves: dict[str, list[tuple[float, float]]] = {}
-    for name, own in _by_variant(comparison.trials).items():
-        x = _middle([trial.result.get("output_throughput") for trial in own])
-        y = _middle([trial.result.get("p99_ttft_ms") for trial in own])
+    for name, own in by_variant(comparison.trials).items():
+        x = middle([trial.result.get("output_throughput") for trial in own])
+        y = middle([trial.result.get("p99_ttft_ms") for trial in own])
         if x is not None and y is not None:
             options = " ".join(comparison.options[name]) or "defaults"
             curves.setdefault(options, []).append((x, y))
@@ -212,49 +213,11 @@ def _add_plots(page: Page, comparison: Comparison) -> None:
         page.heading("Throughput against latency")
         page.plot(throughput_latency(trials), "A mark for each trial.")
     page.heading("The servers over time")
-    for name, own in _by_variant(trials).items():
-        trial = _median_trial(own)
+    for name, own in by_variant(trials).items():
+        trial = typical(own, name)
         page.plot(timeline(trial), f"{name}, round {trial.round + 1}: its median by throughput.")
-
-
-def _median_trial(trials: Sequence[Trial]) -> Trial:
-    """That of the median output throughput; of two in the middle the lower."""
-    middle = median_low(trial.result["output_throughput"] for trial in trials)
-    return next(trial for trial in trials if trial.result["output_throughput"] == middle)
-
-
-def _by_variant(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
-    found: dict[str, list[Trial]] = {}
-    for trial in trials:
-        found.setdefault(trial.variant, []).append(trial)
-    return found
-
-
-def _within(trials: Sequence[Trial], max_ttft_ms: float | None) -> bool:
-    ttft = _middle([trial.result.get("p99_ttft_ms") for trial in trials])
-    return max_ttft_ms is None or (ttft is not None and ttft <= max_ttft_ms)
-
-
-def _hit_rate(counters: Mapping[str, float]) -> float | None:
-    asked = counters.get("prefix_cache_queries_total", 0.0)
-    return counters.get("prefix_cache_hits_total", 0.0) / asked * 100 if asked else None
-
-
-def _middle(values: Sequence[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return median(found) if found else None
 
 
 def _title(change: Change) -> str:
     of = "" if change.class_name is None else f"{change.class_name}: "
     return f"{of}{change.figure.title} ({change.figure.unit})"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-
-
-def _percent(ratio: float | None) -> str:
-    return "–" if ratio is None else f"{(ratio - 1) * 100:+.1f} %".replace("-", "−")

@@ -76,7 +76,9 @@ def figures(
 
 
 def details(runs: Sequence[Run]) -> dict[str, Any]:
-    """By request, in order of arrival; a failed one has None for its times (vLLM: 0)."""
+    """By request, in order of arrival; a failed one has None for its times (vLLM: 0). A turn that
+    was never sent has None for `failed_after` and `queue_times` too, and as its start the moment
+    at which it was given up."""
     every = [outcome for run in runs for outcome in run.outcomes]
     ok = [outcome.error is None for outcome in every]
     return {
@@ -88,12 +90,12 @@ def details(runs: Sequence[Run]) -> dict[str, Any]:
         "itls": [each.itls_s if fine else [] for each, fine in zip(every, ok, strict=True)],
         "latencies": [each.e2el_s if fine else None for each, fine in zip(every, ok, strict=True)],
         "start_times": [each.sent_s for each in every],
-        "queue_times": [each.sent_s - each.arrival_s for each in every],
+        "queue_times": [None if each.unsent else each.sent_s - each.arrival_s for each in every],
         "generated_texts": ["".join(each.texts) for each in every],
         "errors": [each.error or "" for each in every],
         "class_names": [each.item.class_name for each in every],
         "failed_after": [
-            None if fine else each.ended_s - each.sent_s
+            None if fine or each.unsent else each.ended_s - each.sent_s
             for each, fine in zip(every, ok, strict=True)
         ],
     }
@@ -185,7 +187,8 @@ def _most_at_once(outcomes: Sequence[Outcome]) -> int:
 
 def _own(every: Sequence[Outcome], good: Sequence[Outcome]) -> dict[str, Any]:
     """What vLLM does not report."""
-    late = [max(0.0, each.sent_s - each.due_s) * 1e3 for each in every] or [math.nan]
+    sent = [each for each in every if not each.unsent]
+    late = [max(0.0, each.sent_s - each.due_s) * 1e3 for each in sent] or [math.nan]
     chunks = sum(len(each.chunk_times_s) for each in good)
     said = sum(each.completion_tokens is not None for each in good)
     counted = "usage" if said == len(good) else "chunks" if not said else "usage, else chunks"

@@ -12,7 +12,7 @@ import msgspec
 from headway.bench.trials import Sample, Trial
 from headway.errors import InvalidConfig
 
-__all__ = ["read_kept", "slim"]
+__all__ = ["read_kept", "slim", "write_output"]
 
 
 T = TypeVar("T")
@@ -26,6 +26,14 @@ def read_kept(path: Path, kind: type[T], what: str) -> T:
         raise InvalidConfig("from", f"{path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidConfig("from", f"{path} holds no {what}: {error}") from None
+
+
+def write_output(option: str, path: Path, text: str) -> None:
+    """Raises InvalidConfig, naming the option, where that fails."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfig(option, f"{path}: {error.strerror or error}") from None
 
 
 def slim(trial: Trial, names: Sequence[str]) -> Trial:

@@ -13,6 +13,8 @@ from headway.workload import WorkItem, Workload
 
 __all__ = ["Outcome", "Run", "run_load"]
 
+_REFUSALS = ("HTTP 429", "HTTP 503")
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -45,8 +47,15 @@ class Outcome:
     """The answer's tokens, where the server was asked for them and tells."""
     error: str | None = None
     """Why there is no whole answer."""
+    unsent: bool = False
+    """A later turn that was given up, as one before it failed."""
     ended_s: float = 0.0
     """When the answer was complete, or failed."""
+
+    @property
+    def refused(self) -> bool:
+        """The server would not have it: too many requests, or no place in time."""
+        return self.error is not None and self.error.startswith(_REFUSALS)
 
     @property
     def output_len(self) -> int:
@@ -181,7 +190,7 @@ class _Sender:
 
     def _give_up(self, rest: Sequence[Outcome]) -> None:
         for outcome in rest:
-            outcome.error = "not sent: a turn before it failed"
+            outcome.error, outcome.unsent = "not sent: a turn before it failed", True
             outcome.arrival_s = outcome.due_s = outcome.sent_s = self._loop.time()
             outcome.ended_s = outcome.sent_s
             self._progress()

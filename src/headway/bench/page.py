@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
-
-from headway.errors import InvalidConfig
 
 __all__ = ["Page"]
 
-_NUMBER = re.compile(r"[-−+×]?\d[\d,.]*( ?(%|ms|s|tok/s|1/s|GiB))?( … [-−+]?\d[\d,.]* ?%)?|–")
+_FIGURE = r"[-−+×]?\d[\d,.]*(e[-+]\d+)?"
+_NUMBER = re.compile(
+    rf"{_FIGURE}( ?(%|ms|s|tok/s|1/s|GiB))?( … {_FIGURE} ?%)?"
+    rf"|{_FIGURE} \({_FIGURE}–{_FIGURE}\)|\d+ of \d+|–"
+)
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1e21; --paper: #fff; --line: #d5d8dc; --soft: #f3f4f6 }
@@ -82,13 +83,6 @@ class Page:
             f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n"
             f"<body>\n<h1>{title}</h1>\n{body}\n</body>\n</html>\n"
         )
-
-    def write(self, path: Path) -> None:
-        """Raises InvalidConfig (`output`) where that fails."""
-        try:
-            path.write_text(self.html(), encoding="utf-8")
-        except OSError as error:
-            raise InvalidConfig("output", f"{path}: {error.strerror}") from None
 
 
 def _cell(tag: str, text: str, *, right: bool) -> str:

@@ -53,14 +53,14 @@ _SETTINGS = {
 _LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2EL"}
 
 
-def check_plots() -> None:
-    """To be called before anything is measured. Raises InvalidConfig (`output_html`) that says what
-    to install where matplotlib is missing."""
+def check_plots(option: str) -> None:
+    """To be called before anything is measured. Raises InvalidConfig, naming the option that asks
+    for a page, that says what to install where matplotlib is missing."""
     try:
         importlib.import_module("matplotlib.figure")
     except ImportError:
         raise InvalidConfig(
-            "output_html", "needs matplotlib; pip install 'headway[report]' brings it"
+            option, "a page needs matplotlib; pip install 'headway[report]' brings it"
         ) from None
 
 
@@ -78,7 +78,7 @@ def latency_cdf(
         axes = figure.subplots()
         for name, values in pooled.items():
             if values:
-                shares = np.linspace(0, 1, min(len(values), _CURVE_POINTS))
+                shares = np.linspace(0, 1, max(2, min(len(values), _CURVE_POINTS)))
                 style = {"color": styles[name]["color"], "linestyle": styles[name]["linestyle"]}
                 milliseconds = np.quantile(values, shares) * 1e3
                 axes.plot(milliseconds, shares * 100, label=name, **style)

@@ -7,7 +7,7 @@ from typing import Any
 
 from headway.bench.figures import METRICS, Wanted, percentile_key
 
-__all__ = ["DETAILS", "notes", "report", "result_name"]
+__all__ = ["DETAILS", "is_late", "notes", "report", "result_name"]
 
 DETAILS = (
     "input_lens",
@@ -76,11 +76,11 @@ def notes(result: Mapping[str, Any], *, shared_prefixes: bool) -> list[str]:
     ]
     if len(found) > _MOST_ERRORS:
         found[_MOST_ERRORS:] = [f"and {len(found) - _MOST_ERRORS} other errors"]
-    late, ttft = result["p99_lateness_ms"], result.get("median_ttft_ms") or 0.0
-    if late > max(_LATE_MS, _LATE_SHARE * ttft):
+    if is_late(result):
         found.append(
-            f"the client was late: one request in a hundred was sent {late:.0f} ms or more after "
-            "it was due, so the load was not quite what was asked for"
+            "the client was late: one request in a hundred was sent "
+            f"{result['p99_lateness_ms']:.0f} ms or more after it was due, so the load was not "
+            "quite what was asked for"
         )
     found += _about_the_load(result)
     own = result["frame_tokens"] * result["completed"]
@@ -101,18 +101,16 @@ def notes(result: Mapping[str, Any], *, shared_prefixes: bool) -> list[str]:
     return found
 
 
+def is_late(result: Mapping[str, Any]) -> bool:
+    """Whether the client's own lateness counts beside the latencies that it measured."""
+    late, ttft = result.get("p99_lateness_ms") or 0.0, result.get("median_ttft_ms") or 0.0
+    return bool(late > max(_LATE_MS, _LATE_SHARE * ttft))
+
+
 def _about_the_load(result: Mapping[str, Any]) -> list[str]:
     found = []
     if result.get("saturated"):
-        signs = result["saturation"]
-        found.append(
-            "the server did not keep up: the figures describe a queue that grows, and not the "
-            f"server. From the first third of the requests to the last, those under way went from "
-            f"{signs['first_concurrency']:.1f} to {signs['last_concurrency']:.1f}, the median TTFT "
-            f"from {signs['first_ttft_ms']:.0f} to {signs['last_ttft_ms']:.0f} ms; "
-            f"{signs['arrival_rate']:.2f} requests/s came, and {signs['served_rate']:.2f} were "
-            "served"
-        )
+        found.append(_too_much(result["saturation"]))
     for trace in result.get("traces", ()):
         if said := _scaling(trace):
             found.append(f"the trace {trace['name']} was scaled: {said}")
@@ -122,6 +120,26 @@ def _about_the_load(result: Mapping[str, Any]) -> list[str]:
             "should stand: it tells no token ids (return_token_ids)"
         )
     return found
+
+
+def _too_much(signs: Mapping[str, Any]) -> str:
+    """From `Saturation`."""
+    said = ["the server did not keep up"]
+    if signs["refused_share"]:
+        said.append(
+            f"it refused {signs['refused_share']:.0%} of the requests, and the latencies are those "
+            "of the others"
+        )
+    if signs["queue_grows"]:
+        said.append(
+            "the figures describe a queue that grows, and not the server: from the first third of "
+            "the requests to the last, those under way went from "
+            f"{signs['first_concurrency']:.1f} to {signs['last_concurrency']:.1f}, the median TTFT "
+            f"from {signs['first_ttft_ms']:.0f} to {signs['last_ttft_ms']:.0f} ms"
+        )
+    came, served = signs["arrival_rate"], signs["served_rate"]
+    said.append(f"{came:.2f} requests/s came, and {served:.2f} were served")
+    return "; ".join(said)
 
 
 def _scaling(trace: Mapping[str, Any]) -> str:

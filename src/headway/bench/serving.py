@@ -98,6 +98,8 @@ async def measure(
         target = Target(client, api)
         frame = await measure_frame(target) if load.text else 0
         sender = _Sender(target, load, form, frame)
+        # Before sending: a file that is changed meanwhile must not cost the measurement.
+        traces = [_replayed(trace, load) for trace in load.workload.traces]
         await _warm_up(sender, load, say)
         runs = []
         for seed in load.seeds:
@@ -113,7 +115,10 @@ async def measure(
     finally:
         client.close()
     _check_any(runs)
-    return Measured(model, _result(runs, load) | {"frame_tokens": frame}, details(runs))
+    result = _result(runs, load) | {"frame_tokens": frame}
+    if traces:
+        result["traces"] = traces
+    return Measured(model, result, details(runs))
 
 
 class _Sender:
@@ -212,8 +217,6 @@ def _result(runs: Sequence[Run], load: Load) -> dict[str, Any]:
     names = [source.name for source in load.workload.sources]
     if len(names) > 1:
         result["classes"] = {name: figures(runs, load.wanted, class_name=name) for name in names}
-    if load.workload.traces:
-        result["traces"] = [_replayed(trace, load) for trace in load.workload.traces]
     return result
 
 

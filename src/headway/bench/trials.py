@@ -26,6 +26,7 @@ __all__ = ["Sample", "Trial", "Variant", "measure_trials", "run_trials"]
 
 _NUM_WARMUPS = 4
 _WARM_UP_SEED = -1
+_WARM_UP_INPUT, _WARM_UP_OUTPUT = 8, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,8 @@ class Trial:
     """What each of the server's counters (`kv_cache_evictions_total`, …, without the namespace;
     summed over their labels, and by label as `request_success_total{finished_reason="stop"}`) rose
     by from before the load to after it."""
+    model: str = ""
+    """As the server names it; empty: kept by a version that did not tell."""
 
 
 def run_trials(
@@ -80,7 +83,6 @@ def run_trials(
     *,
     rounds: int,
     say: Callable[[str], None],
-    model: str | None = None,
     seed: int = 0,
     launch: Launch = launched,
 ) -> list[Trial]:
@@ -93,7 +95,6 @@ def run_trials(
             Their own `seeds` say nothing here; of `num_warmups`, where 0, there are a few.
         rounds: how often each variant is measured.
         say: is told of each trial as it begins and what it came to.
-        model: of `headway serve`; None: its default.
         seed: of the order within a round as well.
         launch: starts servers.
 
@@ -103,9 +104,7 @@ def run_trials(
     requests of a trial fail; its message has what the server said last. Raises KeyboardInterrupt
     for SIGINT, SIGTERM and SIGHUP, once the server has ended.
     """
-    measuring = measure_trials(
-        variants, load, rounds=rounds, say=say, model=model, seed=seed, launch=launch
-    )
+    measuring = measure_trials(variants, load, rounds=rounds, say=say, seed=seed, launch=launch)
     try:
         return asyncio.run(_endable(measuring))
     except asyncio.CancelledError:
@@ -127,15 +126,14 @@ async def measure_trials(
     *,
     rounds: int,
     say: Callable[[str], None],
-    model: str | None = None,
     seed: int = 0,
     launch: Launch = launched,
 ) -> list[Trial]:
     """The same in the caller's event loop, whose clock it goes by."""
     names = [variant.name for variant in variants]
     assert len(set(names)) == len(names), names
-    start = _Starter(launch, () if model is None else ("--model", model))
-    await start.check(variants, say)
+    start = _Starter(launch)
+    await start.check(variants, load, say)
     order = Random(seed)
     trials: dict[tuple[int, str], Trial] = {}
     for index in range(rounds):
@@ -151,11 +149,12 @@ async def measure_trials(
 class _Starter:
     """Starts servers and measures them."""
 
-    def __init__(self, launch: Launch, options: Sequence[str]) -> None:
+    def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._options = tuple(options)
 
-    async def check(self, variants: Sequence[Variant], say: Callable[[str], None]) -> None:
+    async def check(
+        self, variants: Sequence[Variant], load: Load, say: Callable[[str], None]
+    ) -> None:
         """Raises HeadwayError that names the variant whose server does not start or answer."""
         checked: set[tuple[str, ...]] = set()
         for variant in variants:
@@ -164,14 +163,14 @@ class _Starter:
             checked.add(variant.options)
             say(f"Trying whether it starts: {variant.name}")
             try:
-                async with self._launch((*self._options, *variant.options)) as url:
-                    await _warm_up(_server(url), _NUM_WARMUPS)
+                async with self._launch(variant.options) as url:
+                    await _warm_up(_server(url), variant.load or load)
             except HeadwayError as error:
                 raise HeadwayError(f"{variant.name}: {error}") from None
 
     async def trial(self, variant: Variant, load: Load, index: int, seed: int) -> Trial:
         try:
-            async with self._launch((*self._options, *variant.options)) as url:
+            async with self._launch(variant.options) as url:
                 return await _trial(url, variant.name, load, index, seed)
         except HeadwayError as error:
             raise HeadwayError(f"{variant.name}, round {index + 1}: {error}") from None
@@ -186,22 +185,27 @@ def _server(url: str) -> Server:
     )
 
 
-async def _warm_up(server: Server, count: int) -> None:
-    """What a server does for the first time takes longer. Short enough for any, and of a seed that
-    no load has."""
-    requests = TrafficClass(name="warm-up", num_prompts=count, input_len=32, output_len=8)
-    load = Load(
-        workload=Workload(classes=(requests,)),
+async def _warm_up(server: Server, load: Load) -> None:
+    """What a server does for the first time takes longer. Short enough for any context, of tokens
+    that the vocabulary has, and of a seed that no load has."""
+    requests = TrafficClass(
+        name="warm-up",
+        num_prompts=load.num_warmups or _NUM_WARMUPS,
+        input_len=_WARM_UP_INPUT,
+        output_len=_WARM_UP_OUTPUT,
+    )
+    warming = Load(
+        workload=Workload(classes=(requests,), token_ids=load.workload.token_ids),
         seeds=(_WARM_UP_SEED,),
         text=False,
         wanted=Wanted(metrics=(), percentiles=()),
     )
-    await measure(server, load, say=_say_nothing)
+    await measure(server, warming, say=_say_nothing)
 
 
 async def _trial(url: str, name: str, load: Load, index: int, seed: int) -> Trial:
     server = _server(url)
-    await _warm_up(server, load.num_warmups or _NUM_WARMUPS)
+    await _warm_up(server, load)
     client = HttpClient(url, headers={})
     try:
         before = counters(await read_metrics(client))
@@ -221,6 +225,7 @@ async def _trial(url: str, name: str, load: Load, index: int, seed: int) -> Tria
         details={key: value for key, value in measured.details.items() if key != "generated_texts"},
         samples=_samples(polls, measured, before.get("num_preemptions_total", 0.0)),
         counters=rose,
+        model=measured.model,
     )
 
 

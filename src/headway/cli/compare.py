@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from headway.bench.cautions import cautions
 from headway.bench.comparison import Comparison, read_comparison
 from headway.bench.comparison_report import (
     CHANGE_HEADER,
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     terminal = Terminal()
     check_outputs(args)
     if args.source is not None:
-        refuse_beside_from(args, ("sets", "serve_options", "model", "rounds", "workload"))
+        refuse_beside_from(args, ["compare"])
         comparison = read_comparison(Path(args.source).expanduser())
         if comparison.baseline is None:
             raise InvalidConfig("from", f"{args.source} is of headway bench sweep")
@@ -87,9 +88,9 @@ def _tell(comparison: Comparison, terminal: Terminal) -> None:
         own = [change for change in changes if change.variant == variant]
         lines += [f"{variant}, beside {comparison.baseline}:"]
         lines += table([CHANGE_HEADER, *change_rows(own)])
-        lines += [moved(own), ""]
+        lines += [moved(own, comparison.trials, comparison.baseline), ""]
     header, rows = counter_table(comparison.trials)
     lines += ["What the servers did (medians over the rounds):", *table([header, *rows])]
     terminal.write("".join(f"{line}\n" for line in lines))
-    if (note := by_chance(changes)) is not None:
+    for note in (*cautions(comparison.trials), *filter(None, [by_chance(changes)])):
         terminal.say(f"Note: {note}")

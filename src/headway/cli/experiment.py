@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,36 +34,46 @@ def run(args: argparse.Namespace) -> None:
     directory = Path(args.output_dir).expanduser()
     if args.source is not None:
         _refuse_others(args, "from")
-        _check_plots()
-        saved = read_saved(Path(args.source))
+        check_plots("output_dir")
+        saved = read_saved(Path(args.source).expanduser())
         experiment = experiment_named(saved.experiment)
         prepare(directory)
         _tell(terminal, experiment, write_page(experiment, saved, directory), directory)
         return
     chosen = _chosen(args)
-    _check_plots()
+    check_plots("output_dir")
     prepare(directory)
+    _measure(args, terminal, chosen, directory)
+
+
+def _measure(
+    args: argparse.Namespace, terminal: Terminal, chosen: Sequence[Experiment], directory: Path
+) -> None:
+    """One after the other. Of several, one that fails is told and the others go on; then, at the
+    end, raises HeadwayError that names them."""
     rounds = args.rounds or (1 if args.quick else _ROUNDS)
+    failed = []
     for experiment in chosen:
         terminal.say(f"{experiment.title} ({experiment.name})")
-        findings = conduct(
-            experiment,
-            directory,
-            rounds=rounds,
-            in_short=args.quick,
-            now=datetime.now(UTC),
-            machine=describe_machine(),
-            say=terminal.say,
-        )
-        _tell(terminal, experiment, findings, directory)
-
-
-def _check_plots() -> None:
-    """There is no option here that one could leave out: a page has plots."""
-    try:
-        check_plots()
-    except InvalidConfig as error:
-        raise HeadwayError(f"a page {str(error).removeprefix(f'{error.field}: ')}") from None
+        try:
+            findings = conduct(
+                experiment,
+                directory,
+                rounds=rounds,
+                in_short=args.quick,
+                now=datetime.now(UTC),
+                machine=describe_machine(),
+                say=terminal.say,
+            )
+        except HeadwayError as error:
+            if len(chosen) == 1:
+                raise
+            terminal.say(f"{experiment.name} failed: {error}")
+            failed.append(experiment.name)
+        else:
+            _tell(terminal, experiment, findings, directory)
+    if failed:
+        raise HeadwayError(f"{len(failed)} of {len(chosen)} failed: {', '.join(failed)}")
 
 
 def _chosen(args: argparse.Namespace) -> list[Experiment]:

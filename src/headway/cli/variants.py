@@ -7,17 +7,19 @@ import difflib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
 from headway import __version__
-from headway.bench.comparison import Comparison, Goal, to_csv, to_json, write_output
+from headway.bench.comparison import Comparison, Goal, to_csv, to_json
 from headway.bench.comparison_report import make_page
 from headway.bench.figures import Wanted
+from headway.bench.keeping import write_output
 from headway.bench.plots import check_plots
 from headway.bench.serving import Load
 from headway.bench.trials import Variant, run_trials
@@ -49,6 +51,13 @@ _KINDS = {
 _OURS = ("host", "port", "uds", "ssl_certfile", "ssl_keyfile", "root_path", "api_key")
 _OURS_TOO = ("api_key_file", "metrics_namespace")
 _OUTPUTS = ("output_json", "output_csv", "output_html")
+_REPORTING = (*_OUTPUTS, "source", "max_ttft_ms")
+_SHOWN = {
+    "sets": "--set",
+    "request_rates": "--request-rate",
+    "serve_options": "an option of headway serve",
+}
+"""Options whose name in the namespace is another."""
 _ON, _OFF = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
@@ -121,12 +130,13 @@ def load_of(workload: Workload, args: argparse.Namespace, goodput: dict[str, flo
     )
 
 
-def refuse_beside_from(args: argparse.Namespace, names: Sequence[str]) -> None:
-    """What is measured cannot be said along with what was."""
-    for name in names:
-        if getattr(args, name) not in (None, []):
-            shown = name if name != "serve_options" else "an option of headway serve"
-            raise InvalidConfig("from", f"measures nothing, so {shown} has no meaning beside it")
+def refuse_beside_from(args: argparse.Namespace, command: Sequence[str]) -> None:
+    """What is measured cannot be said along with what was: no option of the command may differ
+    from its default but those that say what to report."""
+    for name, default in vars(build_parser().parse_args(command)).items():
+        if name not in _REPORTING and getattr(args, name) != default:
+            option = _SHOWN.get(name, f"--{name.replace('_', '-')}")
+            raise InvalidConfig("from", f"measures nothing, so {option} has no meaning beside it")
 
 
 def check_outputs(args: argparse.Namespace) -> None:
@@ -139,7 +149,7 @@ def check_outputs(args: argparse.Namespace) -> None:
         if path.is_dir() or not os.access(target, os.W_OK):
             raise InvalidConfig(name, f"cannot write {path}")
     if args.output_html is not None:
-        check_plots()
+        check_plots("output_html")
 
 
 def write_outputs(
@@ -176,8 +186,14 @@ def measured(
         machine=describe_machine(),
         version=__version__,
         options={variant.name: variant.options for variant in variants},
-        workload=msgspec.to_builtins(load.workload),
+        workloads={variant.name: _sent(variant.load or load, args.seed) for variant in variants},
         baseline=baseline,
         goal=goal,
         trials=trials,
     )
+
+
+def _sent(load: Load, seed: int) -> Mapping[str, Any]:
+    """What the first round sends."""
+    workload = msgspec.structs.replace(load.workload, seed=seed)
+    return cast("Mapping[str, Any]", msgspec.to_builtins(workload))

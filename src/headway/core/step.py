@@ -11,7 +11,22 @@ from headway.core.plan import Chunk, ChunkError, PromptRows, StepPlan, TokenLogp
 from headway.core.request import FinishReason, Request
 from headway.metrics import Admission, Costs, RequestRecord, StepRecord
 
-__all__ = ["Step", "StepOutcome", "SwapIn", "Update", "new_tokens", "take_prompt_rows"]
+__all__ = [
+    "WAITING_REASONS",
+    "Step",
+    "StepOutcome",
+    "SwapIn",
+    "Update",
+    "new_tokens",
+    "take_prompt_rows",
+]
+
+
+WAITING_REASONS = (
+    *("width", "budget", "blocks", "watermark", "preempted", "prefix", "isolated", "new"),
+)
+"""What may hold up the head of the queue (docs/design/scheduling.md, M). `new` is no step's: it has
+come since the last plan."""
 
 
 class SwapIn(NamedTuple):

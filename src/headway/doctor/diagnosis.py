@@ -69,7 +69,9 @@ def _of_engine(window: Window) -> Iterator[Finding]:
             advice=("watch it while it serves, or for longer (--for)",),
         )
         yield from (unjudged(rule.__name__, why) for rule in LOAD_RULES)
-    yield from (rule(window) for rule in (rejections, steps_failed, engine_lost))
+    yield from (rule(window) for rule in (rejections, steps_failed))
+    if not window.series.recorded:
+        yield engine_lost(window)
 
 
 def _has_traffic(window: Window) -> bool:

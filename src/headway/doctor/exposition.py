@@ -51,7 +51,7 @@ class _Engine:
         self.sums: dict[str, float] = defaultdict(float)
         self.info: dict[str, str] = {}
 
-    def sample(self, time_s: float) -> Sample:
+    def sample(self, time_s: float, started_s: float | None) -> Sample:
         return Sample(
             time_s=time_s,
             gauges=self.gauges,
@@ -64,6 +64,7 @@ class _Engine:
                 if math.inf in at
             },
             info=self.info,
+            started_s=started_s,
         )
 
 
@@ -105,9 +106,9 @@ def _read(text: str, time_s: float) -> Exposition | None:
             # Counted, and nothing was yet: not the same as not counted.
             if kind == "counter":
                 engine.counters.setdefault(name, {})
-        if started is not None:
-            engine.gauges[_START] = {frozenset(): started}
-    return Exposition(flavour, {name: engine.sample(time_s) for name, engine in engines.items()})
+    return Exposition(
+        flavour, {name: engine.sample(time_s, started) for name, engine in engines.items()}
+    )
 
 
 def _is_wanted(line: str) -> bool:

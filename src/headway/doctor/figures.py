@@ -34,8 +34,7 @@ def figures(window: Window) -> Figures:
         found[f"{name}_mean"] = levels.mean if levels else None
         found[f"{name}_max"] = levels.max if levels else None
     found.update((name, window.rate(metric)) for name, metric in _RATES)
-    asked, hits = (window.increase(f"prefix_cache_{what}") for what in ("queries", "hits"))
-    found["hit_rate"] = hits / asked if asked and hits is not None else None
+    found["hit_rate"] = window.hit_rate()
     for name, metric in _TIMES:
         times = window.distribution(metric)
         for share in (50, 99):

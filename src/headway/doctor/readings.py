@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,8 +18,7 @@ from headway.doctor.series import Buckets, Family, Sample, Series
 
 __all__ = ["Distribution", "Levels", "Trend", "Window", "trend"]
 
-_TREND_BINS = 40
-_START = "process_start_time_seconds"
+_TREND_BINS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,8 @@ class Trend(NamedTuple):
 
 
 def trend(values: Sequence[float]) -> Trend:
-    """Of at least one value. Long series are averaged in bins first: neighbours depend on each
-    other, which would make every wave look significant."""
+    """Of at least one value. They are averaged in a few bins first: the test takes its values for
+    independent, and a queue's length is nearly what it was a second ago."""
     quarter = max(1, len(values) // 4)
     first, third, last = (
         _mean(values[start : start + quarter])
@@ -134,6 +133,14 @@ class Window:
     def num_samples(self) -> int:
         return len(self._samples)
 
+    def last(self, duration_s: float) -> Window | None:
+        """Its end, of at least so long; None: it is shorter itself."""
+        since = self._samples[-1].time_s - duration_s if self._samples else 0.0
+        first = sum(sample.time_s <= since for sample in self._samples) - 1
+        if first < 0:
+            return None
+        return Window(replace(self.series, samples=self._samples[first:]))
+
     def info(self, name: str) -> str | None:
         return self._samples[-1].info.get(name) if self._samples else None
 
@@ -169,6 +176,20 @@ class Window:
         """The same per second."""
         risen = self.increase(name, **labels)
         return None if risen is None or not self.duration_s else risen / self.duration_s
+
+    def hit_rate(self, cache: str = "prefix_cache") -> float | None:
+        """Of the tokens that a cache was asked for, the share that it had. None: the engine does
+        not tell it, or nothing was asked."""
+        asked, found = (self.increase(f"{cache}_{what}") for what in ("queries", "hits"))
+        return found / asked if asked and found is not None else None
+
+    @property
+    def num_requests(self) -> float:
+        """Those that ended within it, and those that were there at its end."""
+        present = (self.levels(f"num_requests_{state}") for state in ("running", "waiting"))
+        return (self.increase("request_success") or 0.0) + sum(
+            levels.values[-1] for levels in present if levels
+        )
 
     def levels(self, name: str, **labels: str) -> Levels | None:
         """A gauge's values, added up over all series that have the labels, in the samples that
@@ -207,10 +228,8 @@ def _total(family: Family, wanted: frozenset[tuple[str, str]]) -> float:
 
 def _began_anew(before: Sample, after: Sample) -> bool:
     """Its process was replaced: it says so, or something that only rises has fallen."""
-    if _total(before.gauges.get(_START, {}), frozenset()) != _total(
-        after.gauges.get(_START, {}), frozenset()
-    ):
-        return _START in before.gauges and _START in after.gauges
+    if None not in (before.started_s, after.started_s) and before.started_s != after.started_s:
+        return True
     for name, family in before.counters.items():
         later = after.counters.get(name, {})
         if any(value > later.get(labels, 0.0) for labels, value in family.items()):

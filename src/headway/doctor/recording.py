@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from os import PathLike
 
-from headway.doctor.series import WAITING_REASONS, Buckets, Family, Sample, Series
+from headway.core.step import WAITING_REASONS
+from headway.doctor.series import Buckets, Family, Sample, Series
 from headway.errors import SourceError
 from headway.record.lines import (
     Added,
@@ -59,7 +60,9 @@ def recorded_series(path: str | PathLike[str], *, last_s: float | None = None) -
             samples.append(meter.sample(due))
         meter.take(line)
     samples.append(meter.sample(end))
-    return Series(source=str(path), engine="", flavour="headway", samples=tuple(samples))
+    return Series(
+        source=str(path), engine="", flavour="headway", samples=tuple(samples), recorded=True
+    )
 
 
 def _time(line: Line) -> float | None:
@@ -73,8 +76,10 @@ class _Live:
     arrival: Arrival
     num_known: int
     """Tokens of the prompt, and outputs."""
+    num_computed_once: int = 0
+    """Of them, those whose KV was in the cache at some time."""
     last_token_s: float | None = None
-    is_admitted: bool = False
+    is_running: bool = False
 
 
 @dataclass(slots=True)
@@ -98,7 +103,8 @@ class _Meter:
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
         self._live: dict[int, _Live] = {}
-        self._planned: dict[int, Planned] = {}
+        self._planned: dict[int, tuple[Planned, int]] = {}
+        """And of its tokens, those of prompts that were never computed before."""
         self._applied_s = -math.inf
         self._seen: set[tuple[str | None, str]] = set()
         """Blocks that a cache of any size would hold, by salt."""
@@ -129,6 +135,8 @@ class _Meter:
             "max_num_seqs": str(config.max_num_seqs),
             "max_num_batched_tokens": str(config.max_num_batched_tokens),
         }
+        self._set("num_requests_running", 0)
+        self._set("num_requests_waiting", 0)
 
     def sample(self, time_s: float) -> Sample:
         counters: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
@@ -149,7 +157,7 @@ class _Meter:
                 for arrival in line.requests:
                     self._live[arrival.number] = _Live(arrival, arrival.num_tokens)
             case Planned():
-                self._planned[line.step] = line
+                self._planned[line.step] = line, self._new_prompt_tokens(line)
             case Finished():
                 self._end(line.ended)
             case Applied():
@@ -159,15 +167,17 @@ class _Meter:
 
     def _apply(self, line: Applied) -> None:
         for taken in line.records:
-            plan = self._planned.pop(taken.step)
+            plan, num_prompt_tokens = self._planned.pop(taken.step)
+            self._counters["prompt_tokens", None] += num_prompt_tokens
             # Plans overlap: a step is what there is between two results.
             self._count(plan, taken, line.time_s - max(plan.time_s, self._applied_s))
             self._applied_s = line.time_s
+            self._note_running(plan, taken)
             if not taken.failed:
                 self._advance(plan, line)
         for ended in line.ended:
             self._end(ended)
-        self._planned = {number: plan for number, plan in self._planned.items() if plan.to_run}
+        self._planned = {step: each for step, each in self._planned.items() if each[0].to_run}
 
     def _count(self, plan: Planned, taken: Taken, duration_s: float) -> None:
         count, observe = self._counters, self._histograms
@@ -178,13 +188,11 @@ class _Meter:
         count["steps_failed", None] += taken.failed
         count["kv_cache_evictions", None] += taken.evictions
         count["recomputed_tokens", None] += taken.recomputed_tokens
-        count["prompt_tokens", None] += max(0, self._prompt_part(plan) - taken.recomputed_tokens)
         count["num_preemptions", None] += sum(taken.preemptions.values())
         for cause in ("memory", "priority"):
             count["num_preemptions_by_cause", ("cause", cause)] += taken.preemptions.get(cause, 0)
         for number, kind, lookup, hit in taken.admissions:
             if kind == "first" and number in self._live:
-                self._live[number].is_admitted = True
                 self._admit(self._live[number].arrival, plan.time_s, lookup, hit)
         num_blocks = taken.blocks_used + taken.blocks_cached + taken.blocks_free
         self._set("num_requests_running", taken.num_running)
@@ -195,12 +203,29 @@ class _Meter:
             for reason in WAITING_REASONS
         }
 
-    def _prompt_part(self, plan: Planned) -> int:
-        return sum(
-            max(0, min(start + num_tokens, self._live[number].arrival.num_tokens) - start)
-            for number, start, num_tokens in plan.chunks
-            if number in self._live
-        )
+    def _new_prompt_tokens(self, plan: Planned) -> int:
+        count = 0
+        for number, start, num_tokens in plan.chunks:
+            live = self._live.get(number)
+            if live is not None:
+                end = min(start + num_tokens, live.arrival.num_tokens)
+                first = max(start, live.num_computed_once)
+                count += max(0, end - first)
+                live.num_computed_once = max(live.num_computed_once, end)
+        return count
+
+    def _note_running(self, plan: Planned, taken: Taken) -> None:
+        """Who lost its place is not told by name: it ran, and the plan that took it away gives it
+        nothing."""
+        given = {number for number, _, _ in plan.chunks}
+        admitted = {number for number, *_ in taken.admissions}
+        for number, live in self._live.items():
+            if taken.failed and number in given:
+                live.is_running = False
+            elif number in admitted:
+                live.is_running = True
+            elif taken.preemptions and number not in given:
+                live.is_running = False
 
     def _admit(self, arrival: Arrival, time_s: float, lookup: int, hit: int) -> None:
         """Its first admission, which is when it asks the cache."""
@@ -209,6 +234,7 @@ class _Meter:
         self._histograms["request_prompt_tokens"].observe(arrival.num_tokens)
         count["prefix_cache_queries", None] += lookup
         count["prefix_cache_hits", None] += hit
+        count["prompt_tokens", None] += hit
         chain = [(arrival.salt, block) for block in arrival.blocks]
         if lookup or not self._config.enable_prefix_caching:
             size = self._config.block_size
@@ -242,7 +268,7 @@ class _Meter:
         live = self._live.pop(ended.number, None)
         if live is not None:
             self._seen.update((live.arrival.salt, block) for block in ended.blocks)
-            if live.is_admitted:
+            if live.is_running:
                 self._set("num_requests_running", max(0.0, self._running - 1))
         self._counters["request_success", ("finished_reason", ended.reason)] += 1
 

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["WAITING_REASONS", "Buckets", "Failure", "Family", "Labels", "Sample", "Series"]
-
-WAITING_REASONS = (
-    *("width", "budget", "blocks", "watermark", "preempted", "prefix", "isolated", "new"),
-)
-"""What may hold up the head of a queue (docs/design/scheduling.md, M)."""
+__all__ = ["Buckets", "Failure", "Family", "Labels", "Sample", "Series"]
 
 Labels: TypeAlias = frozenset[tuple[str, str]]
 """Those that tell one engine's series of a metric apart."""
@@ -39,6 +34,8 @@ class Sample:
     histograms: Mapping[str, Buckets]
     info: Mapping[str, str]
     """Options and sizes, as `num_gpu_blocks`."""
+    started_s: float | None = None
+    """When the process began that counts, in Unix time."""
 
 
 class Failure(NamedTuple):
@@ -62,6 +59,8 @@ class Series:
     """In the order of time."""
     failures: tuple[Failure, ...] = ()
     """Of the source, in the order of time."""
+    recorded: bool = False
+    """It is a recording: of a scheduler, not of a server that answers or refuses."""
 
     @property
     def name(self) -> str:

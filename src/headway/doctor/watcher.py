@@ -36,8 +36,8 @@ class Watcher:
     def read(self) -> None:
         """One sample of each.
 
-        Raises SourceError for a source that will never tell anything, and, the first time, where
-        none does.
+        Raises SourceError for a source that will never tell anything, or is several, and, the
+        first time, where none does.
         """
         answers = list(self._pool.map(self._read, self._watched))
         self._num_reads += 1
@@ -95,6 +95,8 @@ class _Watched:
         self._flavour = "headway"
         self._samples: dict[str, deque[Sample]] = {}
         self._failures: deque[Failure] = deque()
+        self._starts: list[float] = []
+        """Of its processes, in the order in which they were seen."""
 
     def take(self, answer: Page | NotReachable, now: float) -> None:
         if isinstance(answer, NotReachable):
@@ -104,7 +106,18 @@ class _Watched:
             self._failures.append(Failure(now, answer.lost))
         self._flavour = answer.metrics.flavour
         for engine, sample in answer.metrics.engines.items():
+            self._check_start(sample.started_s)
             self._samples.setdefault(engine, deque()).append(sample)
+
+    def _check_start(self, started_s: float | None) -> None:
+        """A process that was replaced does not come back."""
+        if started_s is None or self._starts[-1:] == [started_s]:
+            return
+        if started_s in self._starts:
+            raise SourceError(
+                f"there are several servers behind {self.source.name}: give each its own URL"
+            )
+        self._starts.append(started_s)
 
     def forget(self, since: float) -> None:
         """What is older; of an engine that tells nothing any more the last samples stay."""

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from threading import Barrier, Lock, Timer
 
 from headway.core.structured import Grammar, StructuredOutputs
@@ -57,10 +58,10 @@ class GrammarPool:
             self._num_open += 1
             self._known[asked] = job.future
             threads = self._threads = self._threads or _threads()
-        job.timer = Timer(self._deadline_s, self._expire, (job,))
-        job.timer.daemon = True
-        job.timer.start()
-        threads.submit(self._work, job)
+        timer = Timer(self._deadline_s, self._expire, (job,))
+        timer.daemon = True
+        timer.start()
+        threads.submit(self._work, job, timer)
         return job.future
 
     def close(self) -> None:
@@ -76,21 +77,25 @@ class GrammarPool:
         """All of these, each once; the first to fail fails it."""
         parts = {item: self.compile(item) for item in asked}
         whole = Future[Mapping[StructuredOutputs, Grammar]]()
-        waiting = set(parts.values())
+        found: dict[StructuredOutputs, Grammar] = {}
 
-        def take(part: Future[Grammar]) -> None:
-            waiting.discard(part)
+        def take(item: StructuredOutputs, part: Future[Grammar]) -> None:
+            # Holds none of the parts, which hold it.
             with suppress(InvalidStateError):  # it has failed, or was cancelled
                 if (error := part.exception()) is not None:
                     whole.set_exception(error)
-                elif not waiting:
-                    whole.set_result({item: done.result() for item, done in parts.items()})
+                    return
+                found[item] = part.result()
+                if len(found) == len(asked):
+                    whole.set_result(dict(found))
 
-        for part in parts.values():
-            part.add_done_callback(take)
+        for item, part in parts.items():
+            part.add_done_callback(partial(take, item))
         return whole
 
-    def _work(self, job: _Job) -> None:
+    def _work(self, job: _Job, timer: Timer) -> None:
+        """Leaves no cycle behind, in which a grammar would wait for the collector, which in an
+        engine comes seldom: an error holds this frame."""
         job.began = True
         try:
             if not job.future.done():
@@ -98,10 +103,10 @@ class GrammarPool:
         except BaseException as error:
             self._fail(job, error)
         finally:
-            assert job.timer is not None
-            job.timer.cancel()
+            timer.cancel()
             with self._lock:
                 self._num_open -= 1
+            del job, timer
 
     def _expire(self, job: _Job) -> None:
         error: Exception = self._too_many()
@@ -145,5 +150,4 @@ class _Job:
         self.asked = asked
         self.future = Future[Grammar]()
         self.future.set_running_or_notify_cancel()  # from here on nobody can cancel it
-        self.timer: Timer | None = None
         self.began = False

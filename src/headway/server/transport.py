@@ -50,7 +50,7 @@ class BodyRoom:
                 raise ApiError(
                     429,
                     "The bodies of other requests take all the room that there is for them.",
-                    code="queue_full",
+                    code="bodies_full",
                     headers={"Retry-After": "1", "Connection": "close"},
                 )
             self._left -= num_bytes

@@ -129,9 +129,15 @@ def _when_ramp(ramp: Ramp, event: float, count: int) -> float:
     return duration_s / growth * math.log1p(event * growth / (a * duration_s))
 
 
+_ROUNDING = 1e-9
+
+
 def _when_on_off(floods: OnOff, event: float) -> float:
     on, off = floods.rate_on * floods.on_s, floods.rate_off * floods.off_s
     periods, rest = divmod(event, on + off)
+    if off == 0 and periods and rest < _ROUNDING * on:
+        # The last moment of a flood, and not the first of the next.
+        periods, rest = periods - 1, on
     begin = periods * (floods.on_s + floods.off_s)
     if rest <= on:
         return begin + rest / floods.rate_on

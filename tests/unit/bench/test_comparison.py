@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from headway.bench.best import best_point
 from headway.bench.comparison import Comparison, Goal, read_comparison, to_csv, to_json
 from headway.bench.comparison_report import (
-    best_point,
     by_chance,
     change_rows,
     counter_table,
@@ -19,7 +20,7 @@ from headway.bench.comparison_report import (
     moved,
     point_table,
 )
-from headway.bench.contrast import FIGURES, contrasts
+from headway.bench.contrast import FIGURES, Change, contrasts
 from headway.bench.trials import Sample, Trial
 from headway.errors import InvalidConfig
 
@@ -34,7 +35,14 @@ def trial(variant: str, index: int, factor: float) -> Trial:
         variant=variant,
         round=index,
         seed=index,
-        result={**result, "failed": 0, "request_goodput": 3 / factor, "classes": {}},
+        result={
+            **result,
+            "failed": 0,
+            "completed": 10,
+            "saturated": False,
+            "request_goodput": 3 / factor,
+            "classes": {},
+        },
         details={
             "class_names": ["a", "a"],
             "ttfts": [0.1 * factor, 0.123456789],
@@ -51,6 +59,7 @@ def trial(variant: str, index: int, factor: float) -> Trial:
             "prefix_cache_hits_total": 50.0,
             'request_success_total{finished_reason="stop"}': 1.0,
         },
+        model="a model",
     )
 
 
@@ -62,7 +71,7 @@ def comparison(baseline: str | None = "baseline", goal: Goal | None = None) -> C
         machine="a machine, 2 cores",
         version="1.2.3",
         options={"baseline": (), "max_num_seqs=4": ("--max-num-seqs=4",), "<b>=1": ("--b=1",)},
-        workload={"classes": [], "seed": 0},
+        workloads={name: {"classes": [], "seed": 0} for name in factors},
         baseline=baseline,
         goal=goal,
         trials=[
@@ -90,7 +99,13 @@ def few_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_page_has_all_that_a_reader_must_know_and_escapes_it(few_plots: None) -> None:
     html = make_page(comparison()).html()
-    for words in ("a machine, 2 cores", "2026-01-02T03:04:05Z", "Headway 1.2.3", "3 rounds"):
+    for words in (
+        "a machine, 2 cores",
+        "2026-01-02T03:04:05Z",
+        "Headway 1.2.3",
+        "3 rounds",
+        "a model",
+    ):
         assert words in html
     assert "headway compare --set &#x27;&lt;b&gt;=1&#x27;" in html
     assert "<b>" not in html
@@ -125,6 +140,10 @@ def test_csv_has_a_row_a_trial() -> None:
     assert not [name for name in rows[0] if "{" in name or name == "classes"]
 
 
+def tell(changes: Sequence[Change], trials: Sequence[Trial] | None = None) -> str:
+    return moved(changes, trials or comparison().trials, "baseline")
+
+
 def test_rows_say_what_moved_and_the_sentence_names_it() -> None:
     changes = contrasts(comparison().trials, "baseline")
     slower = [change for change in changes if change.variant == "max_num_seqs=4"]
@@ -132,9 +151,9 @@ def test_rows_say_what_moved_and_the_sentence_names_it() -> None:
     row = next(row for row in change_rows(slower) if row[0] == "TTFT, median (ms)")
     assert row[1:4] == ["100", "200", "+100.0 %"]
     assert row[5] == "worse"
-    assert moved(slower).startswith("Moved: requests (1/s) −50.0 % (worse); ")
-    assert moved(same) == "Nothing moved by more than noise."
-    assert moved([replace(change, verdict="unclear") for change in same]).startswith("Unclear")
+    assert tell(slower).startswith("Moved: requests (1/s) −50.0 % (worse); ")
+    assert tell(same) == "Nothing moved by more than noise."
+    assert tell([replace(change, verdict="unclear") for change in same]).startswith("Unclear")
     assert "Of 16 rows about 1 would" in (by_chance(changes) or "")
     assert by_chance(same) is None
 
@@ -144,6 +163,7 @@ def test_what_the_servers_did_is_the_median_over_the_rounds() -> None:
     row = dict(zip(header, rows[0], strict=True))
     assert row == {
         "": "baseline",
+        "saturated rounds": "0 of 3",
         "failed": "0",
         "preemptions": "10",
         "evictions": "–",
@@ -180,3 +200,61 @@ def test_a_sweep_by_goodput_shows_it() -> None:
     assert header[1] == "goodput (1/s)"
     assert [row[1] for row in rows] == ["3", "1.5", "3"]
     assert "goodput (1/s)" not in point_table(comparison())[0]
+
+
+def changed(variant: str, rounds: Sequence[int], **figures: object) -> list[Trial]:
+    """The trials, some of one variant with other figures."""
+    return [
+        replace(each, result={**each.result, **figures})
+        if each.variant == variant and each.round in rounds
+        else each
+        for each in comparison().trials
+    ]
+
+
+def test_a_win_of_those_that_were_not_refused_says_so() -> None:
+    trials = changed("<b>=1", [0, 2], failed=4, completed=6)
+    same = [each for each in contrasts(trials, "baseline") if each.variant == "<b>=1"]
+    said = "8 of 30 requests failed (baseline: 0 of 30): latencies are of the others."
+    assert tell(same, trials) == f"Nothing moved by more than noise. {said}"
+    slower = [each for each in contrasts(trials, "baseline") if each.variant == "max_num_seqs=4"]
+    assert "failed" not in tell(slower, trials)
+    best = best_point(trials, Goal(figure="output_throughput"))
+    assert best.endswith(" Of <b>=1, 8 of 30 requests failed: latencies are of the others.")
+
+
+def test_failures_that_are_the_same_on_both_sides_are_no_difference() -> None:
+    trials = changed("baseline", [0], failed=1, completed=9)
+    trials = [replace(each, result={**each.result, "failed": 1, "completed": 9}) for each in trials]
+    same = [each for each in contrasts(trials, "baseline") if each.variant == "<b>=1"]
+    assert "failed" not in tell(same, trials)
+
+
+def test_a_point_that_was_saturated_is_marked_and_the_best_that_was_not_named() -> None:
+    trials = changed("<b>=1", [0, 1, 2], saturated=True, output_throughput=900)
+    best = best_point(trials, Goal(figure="output_throughput"))
+    assert best == (
+        "Most output tokens: <b>=1 (saturated in 3 of 3), 900 tok/s. "
+        "Most of those that were not saturated: baseline, 100 tok/s."
+    )
+    all_of_them = [replace(each, result={**each.result, "saturated": True}) for each in trials]
+    best = best_point(all_of_them, Goal(figure="output_throughput"))
+    assert best.endswith("Every such point was saturated.")
+    header, rows = counter_table(trials)
+    column = header.index("saturated rounds")
+    assert [row[column] for row in rows] == ["0 of 3", "0 of 3", "3 of 3"]
+
+
+def test_a_point_with_a_round_of_no_ttft_is_within_no_bound() -> None:
+    trials = changed("<b>=1", [1], p99_ttft_ms=None, output_throughput=900)
+    best = best_point(trials, Goal(figure="output_throughput", max_ttft_ms=150))
+    assert "<b>=1" not in best
+
+
+def test_a_page_warns_and_shows_every_load_with_its_variants(few_plots: None) -> None:
+    of_its_own = {"baseline": {"seed": 1}, "max_num_seqs=4": {"seed": 2}, "<b>=1": {"seed": 1}}
+    trials = changed("max_num_seqs=4", [0], saturated=True)
+    html = make_page(replace(comparison(), trials=trials, workloads=of_its_own)).html()
+    assert "The load of baseline, &lt;b&gt;=1: {&quot;seed&quot;:1}" in html
+    assert "The load of max_num_seqs=4: {&quot;seed&quot;:2}" in html
+    assert "The load saturated the server: max_num_seqs=4 (in 1 of 3 rounds)." in html

@@ -156,6 +156,20 @@ def test_lateness_is_what_the_client_adds_and_no_wait_for_a_place() -> None:
     assert result["p99_lateness_ms"] == pytest.approx(10 + 0.98 * 20)
 
 
+def test_what_was_never_sent_was_neither_late_nor_in_time() -> None:
+    late = outcome(9.0, sent=5.03, due=5.0)
+    lost = outcome(error="not sent: a turn before it failed", sent=7.0)
+    lost.unsent, lost.ended_s = True, 7.0
+    result = of(late, lost)
+    assert (result["completed"], result["failed"]) == (1, 1)
+    for key in ("mean_lateness_ms", "p99_lateness_ms", "max_lateness_ms"):
+        assert result[key] == pytest.approx(30)
+    found = details([Run(0.0, 9.0, [late, lost])])
+    assert found["failed_after"] == [None, None]
+    assert found["queue_times"] == [pytest.approx(0.03), None]
+    assert found["errors"][1].startswith("not sent")
+
+
 def test_details_by_request_have_no_times_where_it_failed() -> None:
     run = Run(0.0, 1.0, [outcome(1.0, 1.5, sent=0.5, prompt=7), outcome(0.2, error="gone")])
     run.outcomes[1].ended_s = 0.3

@@ -108,6 +108,7 @@ def test_the_rest_of_a_conversation_fails_with_a_turn() -> None:
     assert len(ended) == 6
     lost = by_conversation(result)[0][2]
     assert lost.sent_s == lost.due_s == pytest.approx(0.5)
+    assert [each.unsent for each in by_conversation(result)[0]] == [False, False, True]
 
 
 def test_both_limits_hold() -> None:

@@ -74,6 +74,13 @@ def test_a_variant_has_the_same_colour_in_all_plots() -> None:
         assert colours == ["#0072b2", "#e69f00"]
 
 
+def test_one_value_is_a_line_that_can_be_seen() -> None:
+    (path,) = re.findall(
+        r'<path d="([^"]*)" clip-path[^>]*stroke: #0072b2', latency_cdf([trial("a", count=2)])
+    )
+    assert path.count("L") == 1
+
+
 def test_a_class_may_be_looked_at_alone_and_one_without_requests_is_empty() -> None:
     assert "baseline" not in texts(latency_cdf(TRIALS, class_name="nobody"))
 
@@ -86,10 +93,11 @@ def test_points_of_one_x_are_their_median_and_range() -> None:
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_plots()
+    check_plots("output_html")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InvalidConfig, match=r"output_html: needs matplotlib.*headway\[report\]"):
-        check_plots()
+    said = r"output_html: a page needs matplotlib.*headway\[report\]"
+    with pytest.raises(InvalidConfig, match=said):
+        check_plots("output_html")
 
 
 def test_commands_that_draw_nothing_do_not_load_it() -> None:

@@ -90,12 +90,19 @@ def test_what_the_load_was_is_noted_where_it_matters() -> None:
     result = of(outcome(1.0, tokens=4, prompt=3)) | {"frame_tokens": 0}
     signs = {
         "first_concurrency": 1.0, "last_concurrency": 50.0, "first_ttft_ms": 90.0,
-        "last_ttft_ms": 9000.0, "arrival_rate": 4.0, "served_rate": 2.0,
+        "last_ttft_ms": 9000.0, "arrival_rate": 4.0, "served_rate": 2.0, "refused_share": 0.0,
+        "queue_grows": True,
     }  # fmt: skip
     [note] = notes(result | {"saturated": True, "saturation": signs}, shared_prefixes=False)
     assert "a queue that grows" in note
     assert "from 1.0 to 50.0, the median TTFT from 90 to 9000 ms; 4.00 requests/s came" in note
     assert notes(result | {"saturated": False, "saturation": signs}, shared_prefixes=False) == []
+    refusing = signs | {"refused_share": 0.5, "last_ttft_ms": None, "queue_grows": False}
+    [note] = notes(result | {"saturated": True, "saturation": refusing}, shared_prefixes=False)
+    assert note == (
+        "the server did not keep up; it refused 50% of the requests, and the latencies are those "
+        "of the others; 4.00 requests/s came, and 2.00 were served"
+    )
     trace = {
         "name": "t", "requests": 1000, "rate_scale": 20.0, "length_scale": 1.0,
         "cut_inputs": 7, "cut_outputs": 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from headway.workload import (
     ClosedLoop,
     Constant,
     Poisson,
+    Trace,
     TrafficClass,
     Turns,
     Workload,
@@ -337,6 +339,23 @@ def test_a_load_that_is_too_much_says_so(arrivals: object, saturated: bool | Non
         signs = measured.result["saturation"]
         assert signs["served_rate"] == pytest.approx(1.0, abs=0.1)
         assert signs["arrival_rate"] == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_trace_that_is_changed_meanwhile_does_not_cost_the_measurement(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2024-01-01 00:00:00,5,3\n2024-01-01 00:00:01,9,3\n"
+    )
+
+    def answer(asked: Asked) -> Reply:
+        path.unlink(missing_ok=True)
+        return steady(asked)
+
+    work = Workload(traces=(Trace(name="t", path=str(path), max_input_len=6),))
+    measured, _ = run(answer, load(work), model="m")
+    [trace] = measured.result["traces"]
+    assert (trace["requests"], trace["cut_inputs"]) == (2, 1)
 
 
 def test_text_that_cannot_be_fitted_is_refused() -> None:

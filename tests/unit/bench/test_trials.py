@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from headway.bench.figures import Wanted
@@ -123,21 +125,31 @@ def test_the_warm_up_is_in_no_figure() -> None:
     (trial,) = measured(launcher, (A,))
     bodies = [each.body for each in launcher.asked[1] if each.body]
     warm, load = bodies[:4], bodies[4:]
-    assert all(len(body["prompt"]) == 32 for body in warm)
+    assert all(len(body["prompt"]) == 8 for body in warm)
     assert len(load) == trial.result["completed"] == 4
     assert len(trial.details["ttfts"]) == 4
     assert trial.result["median_ttft_ms"] == pytest.approx(300)
+    assert trial.model == "the-model"
 
 
-def test_a_model_and_a_load_of_its_own() -> None:
+def test_the_warm_up_is_of_tokens_that_the_load_may_have_too() -> None:
+    workload = msgspec.structs.replace(LOAD.workload, token_ids=(3, 20))
+    launcher = Launcher()
+    measured(launcher, (Variant(name="a", load=replace(LOAD, workload=workload)),))
+    bodies = [each.body for asked in launcher.asked for each in asked if each.body]
+    assert len(bodies) == 4 + 4 + 4
+    assert all(3 <= token < 20 for body in bodies for token in body["prompt"])
+    assert all(len(body["prompt"]) + body["max_tokens"] <= 12 for body in bodies)
+
+
+def test_a_variant_may_have_a_load_of_its_own() -> None:
     own = LOAD.workload.classes[0]
     workload = Workload(
         classes=(TrafficClass(name="b", num_prompts=2, input_len=own.input_len, output_len=3),)
     )
     load = Load(workload=workload, seeds=(0,), text=False, wanted=LOAD.wanted)
     launcher = Launcher()
-    trials = measured(launcher, (A, Variant(name="b", load=load)), model="m.gguf")
-    assert sorted(set(launcher.started)) == [("--model", "m.gguf"), ("--model", "m.gguf", "--a")]
+    trials = measured(launcher, (A, Variant(name="b", load=load)))
     assert [trial.result["completed"] for trial in trials] == [4, 2]
 
 
@@ -185,8 +197,8 @@ def test_a_server_that_does_not_start_is_known_before_anything_is_measured() -> 
 
 def test_a_trial_whose_requests_all_fail_names_variant_and_round() -> None:
     def answer(asked: Asked) -> Reply:
-        if len(asked.body["prompt"]) == 32:
-            return completion(0.1, [0.1], prompt=32)
+        if len(asked.body["prompt"]) == 8:
+            return completion(0.1, [0.1], prompt=8)
         return Reply(status=400, body={"error": {"message": "too long"}})
 
     launcher = Launcher(answer)

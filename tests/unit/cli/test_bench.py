@@ -232,8 +232,8 @@ def test_vllms_options_of_a_random_load(
         ),
         (
             ("--ramp-up-strategy", "exponential", "--ramp-up-start-rps", "4",
-             "--ramp-up-end-rps", "1", "--burstiness", "2", "--rate-scale", "2"),
-            Ramp(rate_from=8.0, rate_to=2.0, shape="exponential", burstiness=2.0),
+             "--ramp-up-end-rps", "1", "--burstiness", "2"),
+            Ramp(rate_from=4.0, rate_to=1.0, shape="exponential", burstiness=2.0),
         ),
     ],
 )  # fmt: skip
@@ -322,6 +322,12 @@ def failed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (("--workload", "chat", "--input-len", "5"), "is the workload's to say, and chat is given"),
         (("--workload", "chats"), "chats: No such file or directory; kinds are chat, long-"),
         (("--rate-scale", "2"), "--rate-scale: the workload has no rate"),
+        (("--rate-scale", "2", "--request-rate", "4"), "--rate-scale: is for a --workload or a"),
+        (
+            ("--rate-scale", "2", "--ramp-up-strategy", "linear", "--ramp-up-start-rps", "1",
+             "--ramp-up-end-rps", "4"),
+            "--rate-scale: is for a --workload or a trace",
+        ),
         (("--header", "X"), "--header: invalid KEY=VALUE value: 'X'"),
         (("--extra-body", "[]"), "--extra-body: invalid JSON object value: '[]'"),
         (("--seed", "-1"), "--seed: invalid number from 0 value: '-1'"),
@@ -335,7 +341,7 @@ def failed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
             "--prompts: tokens cannot be put as a chat",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_option_is_named(
     argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,7 +119,11 @@ def test_a_value_may_have_commas_and_equals_signs() -> None:
         (["--set", "block_size=32", "--", "--drain-timeout=-1"], "--drain-timeout: must be"),
         (["--set", "block_size=32", "--workload", "nowhere"], "--workload: "),
         (["--set", "block_size=32", "--output-csv", "/no/where"], "--output-csv: cannot write"),
-        (["--from", "x", "--set", "block_size=32"], "--from: measures nothing, so sets"),
+        (["--from", "x", "--set", "block_size=32"], "--from: measures nothing, so --set has no"),
+        (["--from", "x", "--seed", "3"], "--from: measures nothing, so --seed has no"),
+        (["--from", "x", "--num-prompts", "3"], "so --num-prompts has no meaning"),
+        (["--from", "x", "--rate-scale", "2"], "so --rate-scale has no meaning"),
+        (["--from", "x", "--", "--block-size=32"], "so an option of headway serve has no"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_measured(
@@ -132,8 +136,8 @@ def test_what_is_wrong_is_said_before_anything_is_measured(
 def test_a_report_that_cannot_be_drawn_is_refused_before_anything_is_measured(
     measuring: Measuring, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing() -> None:
-        raise InvalidConfig("output_html", "needs matplotlib")
+    def missing(option: str) -> None:
+        raise InvalidConfig(option, "needs matplotlib")
 
     monkeypatch.setattr("headway.cli.variants.check_plots", missing)
     said = failing(capsys, "compare", "--set", "block_size=32", "--output-html", "x.html")
@@ -159,7 +163,12 @@ def test_compare_tells_what_moved_and_writes_what_it_can_tell_again(
     assert "block_size=32, beside baseline:" in told
     assert "TTFT, median (ms)" in told
     assert "(worse)" in told
-    assert json.loads(saved.read_text(encoding="utf-8"))["baseline"] == "baseline"
+    kept = json.loads(saved.read_text(encoding="utf-8"))
+    assert kept["baseline"] == "baseline"
+    assert {name: each["seed"] for name, each in kept["workloads"].items()} == {
+        "baseline": 5,
+        "block_size=32": 5,
+    }
     assert len(rows.read_text(encoding="utf-8").splitlines()) == 11
     main(["compare", "--from", str(saved)])
     assert capsys.readouterr().out == told
@@ -194,6 +203,13 @@ def test_a_grid_is_every_combination_of_every_rate() -> None:
         (["--grid", "max_num_seqs=1,2", "--grid", "max-num-seqs=3"], "max_num_seqs is given twice"),
         (["--grid", "max_num_seqs=1,x"], "argument --max-num-seqs: invalid int value: 'x'"),
         (["--request-rate", "1,1"], "argument --request-rate: invalid list of different rates"),
+        (
+            ["--grid", "fair_weights=a=1,b=2"],
+            "--grid: fair_weights has values with commas; headway",
+        ),
+        (["--from", "x", "--goodput", "ttft:5"], "--from: measures nothing, so --goodput has no"),
+        (["--from", "x", "--request-rate", "1,2"], "so --request-rate has no meaning"),
+        (["--from", "x", "--max-concurrency", "2"], "so --max-concurrency has no meaning"),
         (["--request-rate", "1,2", "--goodput", "nothing:1"], "--goodput: must be like ttft:500"),
         (["--request-rate", "1,2", "--workload", "chat"], "--request-rate: is the workload's"),
     ],
@@ -220,8 +236,15 @@ def test_a_sweep_tells_its_best_point(
     assert how["rounds"] == 3
     told = capsys.readouterr().out
     assert "No point has any output tokens with TTFT, p99 of 500 ms or less." in told
+    workloads = json.loads(saved.read_text(encoding="utf-8"))["workloads"]
+    assert {name: each["classes"][0]["arrivals"]["type"] for name, each in workloads.items()} == {
+        "request_rate=1": "poisson",
+        "request_rate=inf": "at_once",
+    }
     main(["bench", "sweep", "--from", str(saved)])
     assert capsys.readouterr().out == told
+    main(["bench", "sweep", "--from", str(saved), "--max-ttft-ms", "250"])
+    assert "TTFT, p99 of 250 ms or less" in capsys.readouterr().out
     assert "is of headway bench sweep" in failing(capsys, "compare", "--from", str(saved))
 
 

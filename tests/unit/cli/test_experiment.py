@@ -13,6 +13,7 @@ from headway.bench.experiments.catalogue import EXPERIMENTS
 from headway.bench.experiments.experiment import Finding
 from headway.cli import experiment as module
 from headway.cli import main
+from headway.errors import HeadwayError
 
 
 @pytest.fixture
@@ -58,6 +59,38 @@ def test_all_are_run_in_order(conducted: list[dict[str, Any]], tmp_path: Path) -
     assert {call["rounds"] for call in conducted} == {3}
 
 
+def test_of_all_the_others_go_on_where_one_fails(
+    conducted: list[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    conduct = module.conduct
+
+    def failing(experiment: Any, directory: Path, **options: Any) -> list[Finding]:
+        if experiment.name == "watermark":
+            raise HeadwayError("the server ended")
+        return conduct(experiment, directory, **options)
+
+    monkeypatch.setattr(module, "conduct", failing)
+    with pytest.raises(SystemExit, match=r"error: 1 of 10 failed: watermark") as stopped:
+        main(["experiment", "all", "--output-dir", str(tmp_path)])
+    assert stopped.value.code != 0
+    assert [call["name"] for call in conducted] == [
+        name for name in EXPERIMENTS if name != "watermark"
+    ]
+    assert "watermark failed: the server ended" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="error: the server ended"):
+        main(["experiment", "watermark", "--output-dir", str(tmp_path)])
+
+
+def test_a_file_is_found_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(SystemExit, match=f"{tmp_path}/x.json holds no experiment's trials"):
+        main(["experiment", "--from", "~/x.json", "--output-dir", str(tmp_path)])
+
+
 def test_quick_is_one_round(conducted: list[dict[str, Any]], tmp_path: Path) -> None:
     main(["experiment", "batching", "--quick", "--output-dir", str(tmp_path)])
     (call,) = conducted
@@ -96,6 +129,7 @@ def test_without_matplotlib_nothing_is_measured(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(SystemExit, match=r"error: a page needs matplotlib; .*headway\[report\]"):
+    said = r"error: --output-dir: a page needs matplotlib; .*headway\[report\]"
+    with pytest.raises(SystemExit, match=said):
         main(["experiment", "batching"])
     assert not conducted

@@ -7,7 +7,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from headway.doctor.series import WAITING_REASONS, Buckets, Failure, Sample, Series
+from headway.core.step import WAITING_REASONS
+from headway.doctor.series import Buckets, Failure, Sample, Series
 
 NUM = 41
 BOUNDS = tuple(0.001 * 1.25**power for power in range(40))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -31,7 +32,7 @@ def test_what_was_counted_before_a_restart_is_not_lost_and_not_counted_twice() -
 def test_a_process_that_says_it_began_anew_did_though_no_counter_fell() -> None:
     series = made()
     samples = [
-        replace(each, gauges={**each.gauges, "process_start_time_seconds": {frozenset(): at}})
+        replace(each, started_s=at)
         for at, each in zip((1.0,) * 20 + (2.0,) * (NUM - 20), series.samples, strict=True)
     ]
     seen = Window(replace(series, samples=tuple(samples)))
@@ -64,10 +65,41 @@ def test_a_steady_rise_is_significant_once_there_are_values_enough(length: int) 
         assert found.late_rise == pytest.approx(found.rise / 3, rel=0.3)
 
 
-def test_noise_rarely_looks_like_a_trend() -> None:
+def noise(draw: random.Random) -> list[float]:
+    return [draw.random() for _ in range(61)]
+
+
+def queue(draw: random.Random) -> list[float]:
+    """Requests in a stationary M/M/10 at 90 % load, each second of a minute; one takes 10 s."""
+    rates, now, next_s, present, found = (0.9, 0.1), -300.0, -300.0, 10, []
+    while len(found) < 61:
+        while now < next_s:
+            came, went = rates[0], rates[1] * min(present, 10)
+            now += draw.expovariate(came + went)
+            if now < next_s:
+                present += 1 if draw.random() < came / (came + went) else -1
+        if next_s >= 0:
+            found.append(max(0.0, present - 10))
+        now, next_s = next_s, next_s + 1
+    return found
+
+
+@pytest.mark.parametrize(("make", "most"), [(noise, 0.02), (queue, 0.07)])
+def test_what_only_fluctuates_rarely_looks_like_a_trend(
+    make: Callable[[random.Random], list[float]], most: float
+) -> None:
     draw = random.Random(1)
-    found = [trend([draw.random() for _ in range(60)]).z for _ in range(200)]
-    assert sum(z > 2.6 for z in found) <= 5
+    found = [trend(make(draw)).z for _ in range(200)]
+    assert sum(z > 2.6 for z in found) <= most * len(found)
+
+
+def test_the_end_of_a_window_is_as_long_as_is_asked_for_or_not_there() -> None:
+    seen = Window(made(every_s=0.4))
+    end = seen.last(5.0)
+    assert end is not None
+    assert end.duration_s == pytest.approx(5.2)
+    assert end.series.samples[-1] is seen.series.samples[-1]
+    assert seen.last(17.0) is None
 
 
 def test_a_constant_has_none() -> None:

@@ -20,9 +20,10 @@ def window(path: Path, **options: float) -> Window:
     return Window(recorded_series(path, **options))
 
 
-def test_what_the_engine_counted_is_what_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+def test_what_the_engine_counted_is_what_is_read(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "run.jsonl"
-    engine = busy(path)
+    engine = busy(path, preemption_mode=mode, num_swap_blocks=16)
     steps, seen = engine.steps, window(path)
     admissions = [each for step in steps for each in step.admissions.values()]
     first = [each for each in admissions if each.kind == "first"]
@@ -31,6 +32,9 @@ def test_what_the_engine_counted_is_what_is_read(tmp_path: Path) -> None:
         "num_preemptions": sum(sum(step.preemptions.values()) for step in steps),
         "prefix_cache_queries": sum(each.lookup_tokens for each in first),
         "prefix_cache_hits": sum(each.hit_tokens for each in first),
+        "prompt_tokens": sum(step.num_prompt_tokens for step in steps)
+        + sum(each.hit_tokens for each in first),
+        "recomputed_tokens": sum(step.recomputed_tokens for step in steps),
         "steps_failed": sum(step.failed for step in steps),
         "kv_cache_evictions": sum(step.evictions for step in steps),
         "generation_tokens": made_tokens,
@@ -56,6 +60,33 @@ def test_what_the_engine_counted_is_what_is_read(tmp_path: Path) -> None:
     assert running.values[-1] == 0
 
 
+def test_a_request_that_ends_while_it_is_preempted_does_not_run_less(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    engine = RecordedEngine(path, num_kv_blocks=10, max_model_len=40)
+    for index in range(3):
+        engine.add(f"r{index}", prompt(index, 8), max_tokens=20)
+    while not any(step.preemptions for step in engine.steps):
+        engine.step()
+    assert (engine.core.state.num_running, engine.core.state.num_waiting) == (2, 1)
+    engine.core.abort("r2")  # who came last gives way
+    engine.close()
+    seen = window(path)
+    running, waiting = (seen.levels(f"num_requests_{state}") for state in ("running", "waiting"))
+    assert running is not None
+    assert waiting is not None
+    assert (running.values[-1], waiting.values[-1]) == (2, 0)
+
+
+def test_gauges_are_there_before_anything_has_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    busy(path)
+    seen = window(path)
+    for state in ("running", "waiting"):
+        levels = seen.levels(f"num_requests_{state}")
+        assert levels is not None
+        assert len(levels.values) == seen.num_samples
+
+
 def shared(path: Path, *, num_kv_blocks: int, **config: object) -> None:
     """Two dozen requests of four prefixes, 16 of 24 tokens long, one after the other."""
     engine = RecordedEngine(path, num_kv_blocks=num_kv_blocks, **config)
@@ -75,9 +106,7 @@ def hit_rate(path: Path) -> Finding:
 def test_it_tells_what_a_cache_of_any_size_would_have_found(tmp_path: Path, blocks: int) -> None:
     path = tmp_path / "run.jsonl"
     shared(path, num_kv_blocks=blocks, max_model_len=40)
-    (found,) = (
-        each for each in diagnose([recorded_series(path)]) if each.name == "prefix_hit_rate"
-    )
+    found = hit_rate(path)
     rate, ideal = found.figures["hit_rate"], found.figures["ideal_hit_rate"]
     assert ideal == pytest.approx(20 * 16 / (24 * 24))
     if blocks == 200:
@@ -93,9 +122,7 @@ def test_it_tells_what_a_cache_of_any_size_would_have_found(tmp_path: Path, bloc
 def test_with_caching_off_it_tells_what_that_costs(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     shared(path, num_kv_blocks=200, enable_prefix_caching=False)
-    (found,) = (
-        each for each in diagnose([recorded_series(path)]) if each.name == "prefix_hit_rate"
-    )
+    found = hit_rate(path)
     assert found.severity is Severity.WARNING
     assert found.figures["ideal_hit_rate"] == pytest.approx(20 * 16 / (24 * 24))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,199 +13,13 @@ from hypothesis import strategies as st
 
 import headway.doctor
 from headway.cli.parser import build_parser
+from headway.core.step import WAITING_REASONS
 from headway.doctor.diagnosis import LOAD_RULES, diagnose, worst
-from headway.doctor.finding import Finding, Severity
+from headway.doctor.finding import Severity
 from headway.doctor.rules.faults import HUNG_S
 from headway.doctor.series import Failure, Series
 from unit.doctor.made import NUM, made
-
-GROWING = tuple(float(index) for index in range(NUM))
-FULL = {"num_requests_running": 8.0, "num_requests_waiting": 6.0}
-SHORT = {"kv_cache_usage_perc": 0.97, "num_requests_waiting": 4.0}
-IDLE_GAUGES = {"num_requests_running": 0.0, "num_requests_waiting": 0.0}
-
-
-def idle(**changes: object) -> Series:
-    """Nobody asks it for anything."""
-    nothing = dict.fromkeys(
-        (
-            *("request_success{finished_reason=stop}", "prompt_tokens", "generation_tokens"),
-            *("prefix_cache_queries", "prefix_cache_hits"),
-        ),
-        0.0,
-    )
-    return made(IDLE_GAUGES, nothing, dict.fromkeys(QUIET, ()), **changes)  # type: ignore[arg-type]
-
-
-QUIET = (
-    *("request_queue_time_seconds", "time_to_first_token_seconds", "inter_token_latency_seconds"),
-    *("iteration_tokens_total", "request_prompt_tokens"),
-)
-
-STATES: dict[str, tuple[Callable[..., Series], dict[str, str]]] = {
-    "healthy": (made, {}),
-    "healthy, of vLLM": (lambda **o: made(flavour="vllm", **o), {}),
-    "no prefixes in common": (
-        lambda **o: made(counters={"prefix_cache_hits": 40}, **o),
-        {"prefix_hit_rate": "info"},
-    ),
-    "a cache too small for its prefixes": (
-        lambda **o: made(
-            counters={
-                "prefix_cache_hits": 160,
-                "ideal_prefix_cache_queries": 800,
-                "ideal_prefix_cache_hits": 600,
-                "kv_cache_evictions": 40,
-            },
-            **o,
-        ),
-        {"prefix_hit_rate": "warning", "evictions": "warning"},
-    ),
-    "caching off": (
-        lambda **o: made(
-            counters={"prefix_cache_queries": 0, "prefix_cache_hits": 0},
-            info={"enable_prefix_caching": "False"},
-            **o,
-        ),
-        {"prefix_hit_rate": "info"},
-    ),
-    "a full cache of what never comes again": (
-        lambda **o: made(counters={"kv_cache_evictions": 40, "prefix_cache_hits": 560}, **o),
-        {"evictions": "info"},
-    ),
-    "some preemptions": (
-        lambda **o: made(counters={"num_preemptions_by_cause{cause=memory}": 0.5}, **o),
-        {"preemptions": "warning"},
-    ),
-    "a storm of them": (
-        lambda **o: made(counters={"num_preemptions_by_cause{cause=memory}": 8}, **o),
-        {"preemptions": "critical"},
-    ),
-    "preemptions of vLLM": (
-        lambda **o: made(counters={"num_preemptions": 0.5}, flavour="vllm", **o),
-        {"preemptions": "warning"},
-    ),
-    "preemptions that were asked for": (
-        lambda **o: made(
-            counters={"num_preemptions": 4, "num_preemptions_by_cause{cause=priority}": 4}, **o
-        ),
-        {},
-    ),
-    "at the limit": (
-        lambda **o: made(FULL, reasons={"width": 6.0}, **o),
-        {"running_at_limit": "warning"},
-    ),
-    "at the limit, of vLLM": (
-        lambda **o: made(FULL, flavour="vllm", **o),
-        {"running_at_limit": "warning"},
-    ),
-    "at the limit, and nobody waits": (
-        lambda **o: made({"num_requests_running": 8.0}, flavour="vllm", **o),
-        {},
-    ),
-    "more than it can serve": (
-        lambda **o: made({"num_requests_waiting": GROWING}, reasons={"budget": GROWING}, **o),
-        {"waiting_growing": "warning"},
-    ),
-    "a flood that came once": (
-        lambda **o: made({"num_requests_waiting": (0.0,) * 10 + (30.0,) * 31}, **o),
-        {},
-    ),
-    "running ones that wait again": (
-        lambda **o: made(
-            {"num_requests_waiting": GROWING, "num_requests_running": GROWING[::-1]}, **o
-        ),
-        {},
-    ),
-    "stalls by preemptions": (
-        lambda **o: made(
-            counters={"num_preemptions": 0.1, "num_preemptions_by_cause{cause=memory}": 0.1},
-            times={
-                "inter_token_latency_seconds": (0.03,) * 190 + (3.0,) * 10,
-                "iteration_tokens_total": (8,) * 9 + (2048,),
-                "step_duration_seconds": (0.03,) * 9 + (0.5,),
-            },
-            **o,
-        ),
-        {"itl_stalls": "warning"},
-    ),
-    "a queue that shrinks": (
-        lambda **o: made({"num_requests_waiting": GROWING[::-1]}, **o),
-        {},
-    ),
-    "an empty queue": (
-        lambda **o: made({"num_requests_waiting": 0.0}, **o),
-        {"waiting_empty": "info"},
-    ),
-    "short of blocks": (
-        lambda **o: made(SHORT, reasons={"blocks": 4.0}, **o),
-        {"kv_pressure": "warning"},
-    ),
-    "short of blocks, of vLLM": (
-        lambda **o: made(SHORT, flavour="vllm", **o),
-        {"kv_pressure": "warning"},
-    ),
-    "a full cache that is enough": (
-        lambda **o: made({"kv_cache_usage_perc": 0.97}, **o),
-        {},
-    ),
-    "long in the queue": (
-        lambda **o: made(
-            {"num_requests_waiting": (3.0, 4.0) * 20 + (3.0,)},
-            times={"request_queue_time_seconds": (0.08, 0.1, 0.09, 0.1)},
-            reasons={"budget": 3.0},
-            **o,
-        ),
-        {"queue_time": "warning"},
-    ),
-    "stalls by long prompts": (
-        lambda **o: made(
-            times={
-                "inter_token_latency_seconds": (0.03,) * 190 + (0.6,) * 10,
-                "iteration_tokens_total": (8,) * 9 + (2048,),
-            },
-            **o,
-        ),
-        {"itl_stalls": "warning"},
-    ),
-    "stalls that nobody sees": (
-        lambda **o: made(times={"inter_token_latency_seconds": (0.003,) * 190 + (0.06,) * 10}, **o),
-        {},
-    ),
-    "a few refused": (
-        lambda **o: made(counters={"request_errors{code=queue_full}": 0.25}, **o),
-        {"rejections": "warning"},
-    ),
-    "a flood that is refused": (
-        lambda **o: made(counters={"request_errors{code=queue_full}": 12}, **o),
-        {"rejections": "critical"},
-    ),
-    "failed steps": (
-        lambda **o: made(counters={"steps_failed": (0.0,) * 20 + (1.0,) + (0.0,) * 20}, **o),
-        {"steps_failed": "warning"},
-    ),
-    "steps that all fail": (
-        lambda **o: made(counters={"steps_failed": 9}, **o),
-        {"steps_failed": "critical"},
-    ),
-    "failed requests of vLLM": (
-        lambda **o: made(
-            counters={"request_success{finished_reason=error}": 1}, flavour="vllm", **o
-        ),
-        {"steps_failed": "warning"},
-    ),
-    "an engine that was replaced": (
-        lambda **o: made(counters={"engine_restarts": (0.0,) * 20 + (1.0,) + (0.0,) * 20}, **o),
-        {"engine_lost": "warning"},
-    ),
-    "idle": (idle, {"no_traffic": "info"}),
-}
-
-
-def fired(findings: list[Finding]) -> dict[str, str]:
-    return {
-        each.name: each.severity.name.lower() for each in findings if each.severity >= Severity.INFO
-    }
+from unit.doctor.states import GROWING, QUIET, STATES, fired, of
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -226,11 +40,19 @@ def test_what_is_wrong_has_evidence_a_cause_and_what_to_change(state: str) -> No
             assert finding.thresholds
 
 
-@pytest.mark.parametrize("by", ["long prompts", "preemptions"])
-def test_stalls_have_the_cause_that_made_them(by: str) -> None:
-    findings = diagnose([STATES[f"stalls by {by}"][0]()])
-    (stalls,) = (each for each in findings if each.name == "itl_stalls")
-    assert stalls.cause.startswith(by)
+@pytest.mark.parametrize("state", [state for state in STATES if state.startswith("stalls by")])
+def test_stalls_have_the_cause_that_made_them(state: str) -> None:
+    cause = state.removeprefix("stalls by ").removesuffix(" of vLLM")
+    assert of(diagnose([STATES[state][0]()]), "itl_stalls").cause.startswith(cause)
+
+
+@pytest.mark.parametrize("reason", ["", *WAITING_REASONS])
+def test_what_holds_up_the_queue_decides_what_to_change(reason: str) -> None:
+    series = made({"num_requests_waiting": GROWING}, reasons={reason: GROWING} if reason else {})
+    growing = of(diagnose([series]), "waiting_growing")
+    assert f"{reason!r}" in growing.cause or not reason
+    assert ("raise --max-num-batched" in growing.advice[0]) == (reason == "budget")
+    assert ("a larger --max-num-batched" in growing.advice[0]) == (not reason)
 
 
 def test_a_healthy_server_was_looked_at_by_every_rule() -> None:
@@ -285,6 +107,81 @@ def test_an_engine_whose_requests_get_no_tokens_hangs() -> None:
     assert "engine_lost" not in fired(diagnose([soon]))
 
 
+@pytest.mark.parametrize(("hangs_for", "severity"), [(HUNG_S, "critical"), (HUNG_S - 1, None)])
+def test_a_hang_is_seen_though_it_began_within_the_window(
+    hangs_for: float, severity: str | None
+) -> None:
+    begins = NUM - 1 - int(hangs_for)
+    tokens = (100.0,) * (begins + 1) + (0.0,) * int(hangs_for)
+    running = (0.0,) * begins + (2.0,) * (NUM - begins)
+    hung = made(
+        {"num_requests_running": running},
+        {"prompt_tokens": tokens, "generation_tokens": tokens},
+    )
+    assert fired(diagnose([hung])).get("engine_lost") == severity
+
+
+def test_a_recording_is_not_judged_for_what_it_does_not_hold() -> None:
+    series = replace(made(), recorded=True)
+    bare = [
+        replace(each, counters={k: v for k, v in each.counters.items() if k != "request_errors"})
+        for each in series.samples
+    ]
+    findings = diagnose([replace(series, samples=tuple(bare))])
+    assert of(findings, "rejections").severity is Severity.UNKNOWN
+    assert of(findings, "steps_failed").what == "0 steps failed"
+    assert "engine_lost" not in {each.name for each in findings}
+
+
+def test_preemptions_are_shared_by_those_that_still_wait() -> None:
+    series = made(
+        {"num_requests_running": 2.0, "num_requests_waiting": 38.0},
+        {"request_success{finished_reason=stop}": 0, "num_preemptions_by_cause{cause=memory}": 0.5},
+    )
+    found = of(diagnose([series]), "preemptions")
+    assert found.figures["preemptions_per_request"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("ideal", [True, False])
+def test_routing_is_advised_where_it_may_be_at_fault(ideal: bool) -> None:
+    known = {"ideal_prefix_cache_queries": 800.0, "ideal_prefix_cache_hits": 40.0}
+    series = made(counters={"prefix_cache_hits": 40, **(known if ideal else {})})
+    found = of(diagnose([series]), "prefix_hit_rate")
+    assert ("route by prefix" in " ".join(found.advice)) != ideal
+    assert ("different servers" in found.cause) != ideal
+
+
+@pytest.mark.parametrize("mean", [0.8, 3.0])
+def test_requests_that_are_dealt_out_by_chance_are_no_imbalance(mean: float) -> None:
+    draw = random.Random(3)
+    warned = sum(
+        of(diagnose([by_chance(draw, mean), by_chance(draw, mean)]), "imbalance").severity
+        is Severity.WARNING
+        for _ in range(40)
+    )
+    assert warned <= 1
+
+
+def by_chance(draw: random.Random, mean: float) -> Series:
+    """Requests come by a Poisson process, and take 10 s on average."""
+    ends: list[float] = []
+    running, ended = [], []
+    for second in range(-60, NUM):
+        come = draw.expovariate(mean / 10)
+        while come < 1:
+            ends.append(second + come + draw.expovariate(0.1))
+            come += draw.expovariate(mean / 10)
+        gone = [end for end in ends if end <= second + 1]
+        ends = [end for end in ends if end > second + 1]
+        if second >= 0:
+            running.append(float(len(ends)))
+            ended.append(float(len(gone)))
+    return made(
+        {"num_requests_running": running, "num_requests_waiting": 0.0},
+        {"request_success{finished_reason=stop}": ended},
+    )
+
+
 def test_too_little_traffic_is_not_judged() -> None:
     few = made(
         counters={
@@ -317,7 +214,8 @@ def test_a_metric_that_is_not_there_is_not_judged() -> None:
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        ({"num_requests_running": 1.0, "num_requests_waiting": 0.0}, "warning"),
+        ({"num_requests_running": 40.0, "num_requests_waiting": 9.0}, "warning"),
+        ({"num_requests_running": 12.0}, ""),
         ({"num_requests_running": 5.0}, ""),
     ],
 )

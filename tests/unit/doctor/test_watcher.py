@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -34,9 +35,10 @@ class Told:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, SourceError):
             raise answer
-        metrics = read_exposition(METRICS, now())
-        assert metrics is not None
-        return Page(metrics, answer.lost)
+        engines = {
+            name: replace(sample, time_s=now()) for name, sample in answer.metrics.engines.items()
+        }
+        return Page(answer.metrics._replace(engines=engines), answer.lost)
 
 
 GOOD = Page(read_exposition(METRICS, 0.0), None)  # type: ignore[arg-type]
@@ -97,6 +99,20 @@ def test_what_will_never_tell_anything_ends_it_at_once_and_only_then() -> None:
         watched(clock, Told(clock, GOOD), Told(clock, SourceError("no metrics")))
     (series,) = watched(clock, Told(clock, GOOD, SourceError("no metrics"), GOOD))
     assert len(series.failures) == 1
+
+
+def test_several_servers_behind_one_address_are_refused_and_one_that_is_replaced_is_not() -> None:
+    clock = VirtualClock()
+
+    def page(started_s: int) -> Page:
+        metrics = read_exposition(f"process_start_time_seconds {started_s}\n{METRICS}", clock.now())
+        assert metrics is not None
+        return Page(metrics, None)
+
+    (series,) = watched(clock, Told(clock, page(1), page(1), page(2), page(2), page(3)))
+    assert len(series.samples) == 11
+    with pytest.raises(SourceError, match="several servers behind http://told: give each its own"):
+        watched(clock, Told(clock, page(1), page(2), page(1)))
 
 
 def test_what_is_older_than_the_window_is_forgotten() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -169,3 +171,24 @@ def test_threads_that_begin_later_have_stacks_of_the_usual_size() -> None:
     before = threading.stack_size()
     of(GrammarPool(Compiler()).compile(regex("a")))
     assert threading.stack_size() == before
+
+
+def test_what_is_no_longer_kept_goes_without_the_collector() -> None:
+    class Compiled:
+        pass
+
+    alive = WeakSet[Compiled]()
+
+    def compile_(_asked: StructuredOutputs) -> Any:
+        alive.add(compiled := Compiled())
+        return compiled
+
+    pool = GrammarPool(compile_, deadline_s=LONG_S)
+    gc.disable()
+    try:
+        for number in range(100):
+            pool.compile_all({regex(f"{number} a"), regex(f"{number} b")}).result(LONG_S)
+        assert in_time(lambda: len(alive) <= 34)  # 32 are kept; the threads may hold the last two
+    finally:
+        gc.enable()
+        pool.close()

@@ -121,6 +121,17 @@ def test_floods_have_their_rates_within_their_windows(
         assert len(in_on) == 300
 
 
+@pytest.mark.parametrize(("rate", "on_s"), [(50.0, 0.1), (0.7, 10.0), (3.0, 0.7)])
+def test_the_last_request_of_a_flood_does_not_wait_for_the_next(rate: float, on_s: float) -> None:
+    floods = OnOff(rate_on=rate, on_s=on_s, off_s=2.4)
+    per_flood = rate * on_s
+    for number in range(1, 31):
+        (*_, last) = arrival_times(floods, max(1, round(number * per_flood)), Random(0))
+        whole = round(number * per_flood) / per_flood
+        if whole == pytest.approx(round(whole)):
+            assert last == pytest.approx((round(whole) - 1) * (on_s + 2.4) + on_s)
+
+
 @pytest.mark.parametrize(
     ("arrivals", "field"),
     [

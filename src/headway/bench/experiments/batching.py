@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from headway.bench import plots
 from headway.bench.experiments.experiment import Experiment, Finding, load_of, traffic
-from headway.bench.experiments.judging import OUTPUT, TTFT, finding, moves, typical
+from headway.bench.experiments.judging import OUTPUT, TTFT, finding, moves
 from headway.bench.page import Page
+from headway.bench.readings import typical
 from headway.bench.trials import Trial, Variant
 from headway.workload import ClosedLoop, LogNormal
 
@@ -15,6 +16,8 @@ __all__ = ["BATCHING"]
 
 _STATIC, _CONTINUOUS = "static", "continuous"
 _POLICY = "headway.bench.experiments.static_policy:StaticBatchingPolicy"
+_PLACES = ("--max-num-seqs", "128")
+"""As many as the policy's batch has: with fewer, or more, it would not be static."""
 
 
 def _judge(trials: Sequence[Trial]) -> list[Finding]:
@@ -59,8 +62,8 @@ BATCHING = Experiment(
     "runs, and nobody else until they have all ended; continuous batching lets somebody in "
     "whenever a place is free.",
     variants=(
-        Variant(name=_STATIC, options=("--scheduling-policy", _POLICY)),
-        Variant(name=_CONTINUOUS),
+        Variant(name=_STATIC, options=(*_PLACES, "--scheduling-policy", _POLICY)),
+        Variant(name=_CONTINUOUS, options=_PLACES),
     ),
     load=load_of(
         traffic(

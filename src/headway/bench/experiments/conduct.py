@@ -11,7 +11,7 @@ from headway.bench.experiments.catalogue import EXPERIMENTS
 from headway.bench.experiments.experiment import Experiment, Finding, quick
 from headway.bench.experiments.report import make_page, write_index
 from headway.bench.experiments.saved import GAPS, KEPT, Saved, write_saved
-from headway.bench.keeping import slim
+from headway.bench.keeping import slim, write_output
 from headway.bench.trials import run_trials
 from headway.errors import InvalidConfig
 
@@ -66,8 +66,16 @@ def conduct(
 
 
 def write_page(experiment: Experiment, saved: Saved, directory: Path) -> list[Finding]:
-    """The page of what was measured, and the index of all in the directory."""
+    """The page of what was measured, and the index of all in the directory.
+
+    Raises InvalidConfig (`from`) where `saved` lacks a variant: another version measured it.
+    """
+    missing = {each.name for each in experiment.variants} - {each.variant for each in saved.trials}
+    if missing:
+        lacks = ", ".join(sorted(missing))
+        raise InvalidConfig("from", f"what Headway {saved.version} measured lacks {lacks}")
     shown = quick(experiment) if saved.quick else experiment
-    make_page(shown, saved).write(directory / f"{experiment.name}.html")
+    path = directory / f"{experiment.name}.html"
+    write_output("output_dir", path, make_page(shown, saved).html())
     write_index(directory, EXPERIMENTS)
     return experiment.judge(saved.trials)

@@ -1,13 +1,12 @@
 """Judges' tools: whether a figure moved as a claim has it, beyond what is noise.
 
 A claim names a least factor. It is shown where the measured factor reaches it and the interval
-of 95 % excludes that nothing moved; it is not shown where the interval stays below the factor, or
-is narrow and lies about 1; all else is unclear, and more rounds would tell.
+of 95 % excludes that nothing moved; it is not shown where the interval stays below the factor; all
+else is unclear, and more rounds would tell.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -16,6 +15,7 @@ from typing import Literal
 from headway.bench.contrast import FIGURES, Change, Figure, contrasts
 from headway.bench.experiments.experiment import Finding, Verdict
 from headway.bench.trials import Trial
+from headway.bench.wording import number
 
 __all__ = [
     "ENOUGH_ROUNDS",
@@ -34,7 +34,6 @@ __all__ = [
     "moves",
     "points",
     "rises",
-    "typical",
     "with_figure",
 ]
 
@@ -95,8 +94,7 @@ def moves(
         ratio, low, high = 1 / ratio, 1 / high, 1 / low
     if ratio >= least and low > 1:
         return Part("shown", evidence)
-    about_equal = ratio < math.sqrt(least) and high < least**2
-    return Part("not shown" if high < least or about_equal else "unclear", evidence)
+    return Part("not shown" if high < least else "unclear", evidence)
 
 
 def holds(
@@ -108,8 +106,9 @@ def holds(
     within: float = 1.1,
     class_name: str | None = None,
 ) -> Part:
-    """That `figure` of `of` is not worse by the factor `within`: shown where `moves` would not
-    show that it is."""
+    """That `figure` of `of` is not worse by the factor `within` (non-inferiority): shown where the
+    interval of how much worse it is stays below that, not shown where `moves` shows that it is
+    worse by so much, else unclear."""
     worse: Literal["higher", "lower"] = "lower" if figure.higher_is_better else "higher"
     part = moves(trials, figure, worse, of=of, against=against, least=within, class_name=class_name)
     swapped: dict[Verdict, Verdict] = {"shown": "not shown", "not shown": "shown"}
@@ -173,12 +172,6 @@ def counter_of(name: str) -> Callable[[Trial], float | None]:
     return lambda trial: trial.counters.get(name, 0.0)
 
 
-def typical(trials: Sequence[Trial], variant: str) -> Trial:
-    """That of the variant's trials whose throughput is the middle one."""
-    own = [trial for trial in trials if trial.variant == variant]
-    return sorted(own, key=lambda trial: float(trial.result[OUTPUT.key]))[len(own) // 2]
-
-
 def _change(
     trials: Sequence[Trial], figure: Figure, of: str, against: str, class_name: str | None
 ) -> Change | None:
@@ -196,7 +189,7 @@ def _evidence(
     if change is None or change.value is None or change.baseline is None:
         return f"{title}: nothing to compare"
     unit = figure.unit and f" {figure.unit}"
-    text = f"{title}: {of} {_shown(change.value)}{unit}, {against} {_shown(change.baseline)}{unit}"
+    text = f"{title}: {of} {number(change.value)}{unit}, {against} {number(change.baseline)}{unit}"
     if change.ratio is None:
         return text
     if change.low is None or change.high is None:
@@ -208,9 +201,4 @@ def _spread(values: dict[int, float]) -> str:
     if not values:
         return "–"
     low, high = min(values.values()), max(values.values())
-    return _shown(low) if low == high else f"{_shown(low)} to {_shown(high)}"
-
-
-def _shown(value: float) -> str:
-    digits = 0 if abs(value) >= 100 or value == int(value) else 1 if abs(value) >= 10 else 2
-    return f"{value:,.{digits}f}"
+    return number(low) if low == high else f"{number(low)} to {number(high)}"

@@ -19,10 +19,10 @@ from headway.bench.experiments.judging import (
     moves,
     points,
     rises,
-    typical,
     with_figure,
 )
 from headway.bench.page import Page
+from headway.bench.readings import typical
 from headway.bench.trials import Trial, Variant
 from headway.workload import ClosedLoop
 
@@ -116,6 +116,11 @@ def _judge_watermark(trials: Sequence[Trial]) -> list[Finding]:
             "are fewer preemptions than without any.",
             rises(trials, _PREEMPTIONS, of=none, against=most, title="preemptions"),
             otherwise="Requests grow by more than the watermark keeps free for them.",
+        ),
+        finding(
+            "Fewer cached blocks are evicted too: what is not preempted takes no blocks again.",
+            rises(trials, _EVICTIONS, of=none, against=most, least=1.1, title="blocks evicted"),
+            otherwise="Most blocks are evicted for new requests, and these are as many.",
         ),
         finding(
             "The price is that fewer run at once.",

@@ -16,9 +16,9 @@ from headway.bench.experiments.judging import (
     finding,
     holds,
     moves,
-    typical,
 )
 from headway.bench.page import Page
+from headway.bench.readings import typical
 from headway.bench.serving import Load
 from headway.bench.trials import Trial, Variant
 from headway.workload import AtOnce, Constant, Poisson
@@ -107,8 +107,10 @@ _FAST_SHARE = 0.1
 
 
 def rejections(trial: Trial) -> list[float]:
-    """Seconds that each refused request waited for its refusal."""
-    return [seconds for seconds in trial.details["failed_after"] if seconds is not None]
+    """Seconds that each request which the full queue refused waited for that; others that failed
+    are none."""
+    pairs = zip(trial.details["failed_after"], trial.details["errors"], strict=True)
+    return [after for after, error in pairs if after is not None and error.startswith("HTTP 429")]
 
 
 def _refused_fast(trials: Sequence[Trial]) -> Part:

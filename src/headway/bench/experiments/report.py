@@ -9,12 +9,15 @@ from typing import Any
 
 import msgspec
 
+from headway.bench.cautions import saturated_rounds
 from headway.bench.contrast import FIGURES
 from headway.bench.experiments.experiment import Experiment, Finding
 from headway.bench.experiments.saved import Saved, read_saved
+from headway.bench.keeping import write_output
 from headway.bench.page import Page
 from headway.bench.serving import Load
 from headway.bench.trials import Trial
+from headway.bench.wording import number
 from headway.errors import InvalidConfig
 
 __all__ = ["lines_of", "make_page", "write_index"]
@@ -56,7 +59,8 @@ def lines_of(findings: Sequence[Finding]) -> list[str]:
 
 
 def write_index(directory: Path, experiments: Mapping[str, Experiment]) -> None:
-    """`index.md`: a row for each claim of the experiments whose results lie there.
+    """`index.md`: a row for each claim of the experiments whose results lie there; one that says
+    so for what cannot be read.
 
     Raises InvalidConfig (`output_dir`) where it cannot be written.
     """
@@ -64,13 +68,9 @@ def write_index(directory: Path, experiments: Mapping[str, Experiment]) -> None:
     for name, experiment in experiments.items():
         path = directory / f"{name}.json"
         if path.exists():
-            saved = read_saved(path)
-            rows += [_row(saved, each) for each in experiment.judge(saved.trials)]
+            rows += _rows(name, path, experiment)
     text = "\n".join([*_HEAD, *rows]) + "\n"
-    try:
-        (directory / INDEX).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidConfig("output_dir", f"{directory}: {error.strerror or error}") from None
+    write_output("output_dir", directory / INDEX, text)
 
 
 _HEAD = (
@@ -83,35 +83,50 @@ _HEAD = (
 )
 
 
-def _row(saved: Saved, finding: Finding) -> str:
-    name = saved.experiment
+def _rows(name: str, path: Path, experiment: Experiment) -> list[str]:
+    try:
+        saved = read_saved(path)
+    except InvalidConfig as error:
+        said = str(error).removeprefix(f"{error.field}: ").replace(str(path), path.name)
+        return [_row(name, "–", "unreadable", said, "–", "–")]
     note = ", quick" if saved.quick else ""
-    cells = (
-        f"[{name}]({name}.html)",
-        finding.claim,
-        finding.verdict,
-        finding.evidence,
-        f"{saved.date[:10]}{note}",
-        saved.machine,
-    )
+    return [
+        _row(
+            f"[{name}]({name}.html)",
+            finding.claim,
+            finding.verdict,
+            finding.evidence,
+            f"{saved.date[:10]}{note}",
+            saved.machine,
+        )
+        for finding in experiment.judge(saved.trials)
+    ]
+
+
+def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def _measured(saved: Saved) -> str:
     rounds = "1 round" if saved.rounds == 1 else f"{saved.rounds} rounds"
-    text = f"Measured {saved.date} with Headway {saved.version} on {saved.machine}, {rounds}."
+    models = ", ".join(dict.fromkeys(trial.model for trial in saved.trials))
+    text = (
+        f"Measured {saved.date} with Headway {saved.version} and {models or 'a model not told'} "
+        f"on {saved.machine}, {rounds}."
+    )
     if saved.quick:
         text += " With a fifth of the requests (--quick): no figure here means anything."
     return text
 
 
 def _figures(trials: Sequence[Trial], counters: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    header = ["variant", *(f"{each.title} ({each.unit})" for each in FIGURES), "failed", *counters]
+    header = ["variant", *(f"{each.title} ({each.unit})" for each in FIGURES), "saturated rounds"]
+    header += ["failed", *counters]
     rows = []
     for variant in dict.fromkeys(trial.variant for trial in trials):
         own = [trial for trial in trials if trial.variant == variant]
         read = [_range([trial.result.get(each.key) for trial in own]) for each in FIGURES]
-        read.append(_range([trial.result.get("failed") for trial in own]))
+        read += [saturated_rounds(own), _range([trial.result.get("failed") for trial in own])]
         read += [_range([trial.counters.get(name, 0.0) for trial in own]) for name in counters]
         rows.append([variant, *read])
     return header, rows
@@ -121,13 +136,9 @@ def _range(values: Sequence[float | None]) -> str:
     found = [value for value in values if value is not None]
     if not found:
         return "–"
-    low, high = _number(min(found)), _number(max(found))
-    middle = _number(median(found))
+    low, high = number(min(found)), number(max(found))
+    middle = number(median(found))
     return middle if low == high else f"{middle} ({low}–{high})"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def _described(load: Load) -> str:

@@ -8,13 +8,21 @@ from pathlib import Path
 
 import msgspec
 
-from headway.bench.keeping import read_kept
+from headway.bench.keeping import read_kept, write_output
 from headway.bench.trials import Trial
 from headway.errors import InvalidConfig
 
 __all__ = ["GAPS", "KEPT", "Saved", "read_saved", "write_saved"]
 
-KEPT = ("class_names", "input_lens", "output_lens", "ttfts", "latencies", "failed_after")
+KEPT = (
+    "class_names",
+    "input_lens",
+    "output_lens",
+    "ttfts",
+    "latencies",
+    "failed_after",
+    "errors",
+)
 """Details of a trial that judges and plots need."""
 GAPS = "itls"
 """And where a plot shows them, those between all tokens."""
@@ -38,12 +46,14 @@ class Saved:
 
 def write_saved(saved: Saved, path: Path) -> None:
     """Raises InvalidConfig (`output_dir`) where that fails."""
-    try:
-        path.write_bytes(msgspec.json.encode(saved) + b"\n")
-    except OSError as error:
-        raise InvalidConfig("output_dir", f"{path}: {error.strerror or error}") from None
+    write_output("output_dir", path, msgspec.json.encode(saved).decode() + "\n")
 
 
 def read_saved(path: Path) -> Saved:
-    """Raises InvalidConfig (`from`) for what is no such file."""
-    return read_kept(path, Saved, "experiment's trials")
+    """Raises InvalidConfig (`from`) for what is no such file, or one that another version wrote."""
+    saved = read_kept(path, Saved, "experiment's trials")
+    missing = {name for trial in saved.trials for name in KEPT if name not in trial.details}
+    if missing or not saved.trials:
+        lacks = ", ".join(sorted(missing)) or "trials"
+        raise InvalidConfig("from", f"{path}, by Headway {saved.version}, lacks {lacks}")
+    return saved

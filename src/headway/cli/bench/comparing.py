@@ -110,7 +110,7 @@ def _add_run_options(parser: argparse.ArgumentParser, *, rounds: int) -> Any:
     )
     results = parser.add_argument_group("results")
     for form, text in (
-        ("json", "all that was measured"),
+        ("json", "all figures, and by request what the plots need"),
         ("csv", "a row for each server that was started"),
         ("html", "a page with tables and plots; needs pip install 'headway[report]'"),
     ):

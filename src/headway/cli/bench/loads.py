@@ -108,13 +108,16 @@ def _add_rates(group: Any) -> None:
     group.add_argument(
         "--ramp-up-end-rps", type=above_zero, metavar="R", help="requests per second at last"
     )
-    for flag, what in (("--rate-scale", "rates"), ("--length-scale", "lengths")):
+    for flag, what, of in (
+        ("--rate-scale", "rates", "a --workload or a trace"),
+        ("--length-scale", "lengths", "whatever the load is"),
+    ):
         group.add_argument(
             flag,
             type=above_zero,
             default=1.0,
             metavar="X",
-            help=f"the {what} of whatever the load is, times so much (1)",
+            help=f"the {what} of {of}, times so much (1)",
         )
 
 
@@ -170,6 +173,10 @@ def workload_of(args: argparse.Namespace) -> Workload:
     else:
         if args.dataset_path is not None:
             raise InvalidConfig("dataset_path", "needs --dataset-name azure or mooncake")
+        if args.rate_scale != 1 and when:
+            raise InvalidConfig(
+                "rate_scale", "is for a --workload or a trace; here the rate itself can be said"
+            )
         found = random_workload(**{**_DEFAULTS, **given}, arrivals=arrivals_of(args))
     return scaled(found, rate=args.rate_scale, length=args.length_scale)
 

@@ -6,15 +6,18 @@ import argparse
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from headway.bench.best import best_point
+from headway.bench.cautions import cautions
 from headway.bench.comparison import Comparison, Goal, read_comparison
-from headway.bench.comparison_report import best_point, counter_table, point_table
+from headway.bench.comparison_report import counter_table, point_table
 from headway.bench.serving import Load
 from headway.bench.trials import Variant
 from headway.cli.bench.loads import workload_of
-from headway.cli.bench.serve import goal
+from headway.cli.bench.serve import goal as goal_of
 from headway.cli.tables import table
 from headway.cli.terminal import Terminal
 from headway.cli.variants import (
@@ -34,18 +37,20 @@ from headway.errors import HeadwayError, InvalidConfig
 __all__ = ["grid_of", "loads_of", "run"]
 
 _ROUNDS = 3
+_WITH_COMMAS = ("fair_weights",)
 
 
 def run(args: argparse.Namespace) -> None:
     terminal = Terminal()
     check_outputs(args)
     if args.source is not None:
-        refuse_beside_from(
-            args, ("grid", "request_rates", "serve_options", "model", "rounds", "workload")
-        )
+        refuse_beside_from(args, ["bench", "sweep"])
         comparison = read_comparison(Path(args.source).expanduser())
         if comparison.baseline is not None:
             raise InvalidConfig("from", f"{args.source} is of headway compare")
+        if args.max_ttft_ms is not None and comparison.goal is not None:
+            goal = replace(comparison.goal, max_ttft_ms=args.max_ttft_ms)
+            comparison = replace(comparison, goal=goal)
     else:
         comparison = _measure(args, terminal)
     _tell(comparison, terminal)
@@ -81,14 +86,18 @@ def _measure(args: argparse.Namespace, terminal: Terminal) -> Comparison:
 def grid_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
     """Each point's name and its server's options; one, of no name, where there is no grid.
 
-    Raises InvalidConfig (`grid`) for what is no option; a value that is none ends the program, as
-    `headway serve` would.
+    Raises InvalidConfig (`grid`) for what is no option, or one whose values have commas; a value
+    that is none ends the program, as `headway serve` would.
     """
     axes: dict[str, list[str]] = {}
     for text in args.grid:
         for name, values in settings("grid", text).items():
             if name in axes:
                 raise InvalidConfig("grid", f"{name} is given twice")
+            if name in _WITH_COMMAS:
+                raise InvalidConfig(
+                    "grid", f"{name} has values with commas; headway compare --set takes them"
+                )
             axes[name] = [value.strip() for value in values.split(",")]
             if len(set(axes[name])) < len(axes[name]):
                 raise InvalidConfig("grid", f"{name} has a value twice: {values}")
@@ -104,7 +113,7 @@ def grid_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
 
 def loads_of(args: argparse.Namespace) -> Mapping[float | None, Load]:
     """By the request rate; one by None where no rate is swept over."""
-    goodput = dict(goal(pair) for pair in args.goodput)
+    goodput = dict(goal_of(pair) for pair in args.goodput)
     if args.request_rates is None:
         args.request_rate = None
         return {None: load_of(workload_of(args), args, goodput)}
@@ -128,6 +137,8 @@ def _tell(comparison: Comparison, terminal: Terminal) -> None:
     if comparison.goal is not None:
         lines += ["", best_point(comparison.trials, comparison.goal)]
     terminal.write("".join(f"{line}\n" for line in lines))
+    for note in cautions(comparison.trials):
+        terminal.say(f"Note: {note}")
 
 
 def _whole(found: tuple[list[str], list[list[str]]]) -> list[list[str]]:

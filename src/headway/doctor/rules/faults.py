@@ -27,7 +27,7 @@ def engine_lost(window: Window) -> Finding:
     if failures and (last_s is None or failures[-1].time_s >= last_s):
         what, severity = f"it is lost: {failures[-1].reason}", Severity.CRITICAL
     elif _hangs(window):
-        what = f"requests are running, and got no token in {seconds(window.duration_s)}"
+        what = f"requests are running, and got no token in the last {seconds(HUNG_S)}"
         severity = Severity.CRITICAL
     elif restarts:
         what, severity = f"the engine was started anew {amount(restarts)} times", Severity.WARNING
@@ -53,24 +53,32 @@ def engine_lost(window: Window) -> Finding:
 
 
 def _hangs(window: Window) -> bool:
-    running = window.levels("num_requests_running")
-    made = [window.increase(name) for name in ("generation_tokens", "prompt_tokens")]
-    busy = running is not None and running.share(lambda number: number > 0) == 1
-    return busy and made == [0, 0] and window.duration_s >= HUNG_S
+    end = window.last(HUNG_S)
+    if end is None:
+        return False
+    running = end.levels("num_requests_running")
+    made = [end.increase(name) for name in ("generation_tokens", "prompt_tokens")]
+    return running is not None and min(running.values) > 0 and made == [0, 0]
 
 
 def steps_failed(window: Window) -> Finding:
     """Steps and requests that ended in an error."""
     name = "steps_failed"
     failed = window.increase("steps_failed")
-    errors = window.increase("request_success", finished_reason="error")
+    # Of requests that ended in an error some contradict themselves; what the server answered
+    # tells these apart, and recordings do not have it.
+    errors = window.increase("request_errors", code="generation_failed")
+    if errors is None and not window.series.recorded:
+        errors = window.increase("request_success", finished_reason="error")
     if failed is None and errors is None:
         return unjudged(name, "the server counts neither failed steps nor failed requests")
     steps = window.distribution("iteration_tokens_total")
     share = (failed or 0.0) / steps.count if steps else 0.0
     figures = {"steps_failed": failed, "requests_failed": errors, "failed_share": share}
     thresholds = {"steps_failed": 0.0, "requests_failed": 0.0, "critical_share": FAILED_SHARE}
-    what = f"{amount(failed or 0.0)} steps and {amount(errors or 0.0)} requests failed"
+    counts = ((failed, "steps"), (errors, "requests"))
+    told = [f"{amount(count)} {of}" for count, of in counts if count is not None]
+    what = f"{' and '.join(told)} failed"
     if not failed and not errors:
         return fine(name, what, figures, thresholds)
     return Finding(
@@ -89,8 +97,10 @@ def rejections(window: Window) -> Finding:
     name = "rejections"
     full = window.increase("request_errors", code="queue_full")
     late = window.increase("request_success", finished_reason="timeout")
-    if late is None or (full is None and window.series.flavour == "vllm"):
-        return unjudged(name, "the server does not count what it refuses")
+    if full is None and not late:
+        source = "a recording" if window.series.recorded else "the server"
+        return unjudged(name, f"{source} does not tell what was refused")
+    late = late or 0.0
     refused, ended = (full or 0.0) + late, window.increase("request_success") or 0.0
     if not refused + ended:
         return unjudged(name, "no request ended")

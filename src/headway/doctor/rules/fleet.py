@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from headway.doctor.finding import Finding, Severity, fine, unjudged
@@ -13,8 +14,8 @@ __all__ = ["imbalance"]
 
 LOAD_RATIO = 2.0
 """The busiest engine's requests, in those of the idlest."""
-LEAST_LOAD = 1.0
-"""Requests on the busiest, on average."""
+SIGNIFICANT_Z = 3.0
+"""Standard deviations from requests that are dealt out by chance."""
 HIT_RATE_SPREAD = 0.3
 
 
@@ -25,21 +26,22 @@ def imbalance(windows: Sequence[Window]) -> Finding:
     if len(loads) < 2:
         return unjudged(name, "needs two engines whose load is known")
     busiest, idlest = max(loads, key=_first), min(loads, key=_first)
+    z = max(_z(busiest[0], idlest[0]), _z(busiest[1].num_requests, idlest[1].num_requests))
     rates = [rate for window in windows if (rate := _hit_rate(window)) is not None]
     spread = max(rates) - min(rates) if len(rates) > 1 else None
-    ratio = busiest[0] / idlest[0] if idlest[0] else None
     figures = {
         "load_max": busiest[0],
         "load_min": idlest[0],
-        "load_ratio": ratio,
+        "load_ratio": busiest[0] / idlest[0] if idlest[0] else None,
+        "z": z,
         "hit_rate_spread": spread,
     }
-    thresholds = {"load_ratio": LOAD_RATIO, "hit_rate_spread": HIT_RATE_SPREAD}
+    thresholds = {"load_ratio": LOAD_RATIO, "z": SIGNIFICANT_Z, "hit_rate_spread": HIT_RATE_SPREAD}
     what = (
         f"{amount(busiest[0])} requests running and waiting on {busiest[1].series.name}, "
         f"{amount(idlest[0])} on {idlest[1].series.name}"
     )
-    if busiest[0] >= LEAST_LOAD and busiest[0] >= LOAD_RATIO * idlest[0]:
+    if z >= SIGNIFICANT_Z and busiest[0] >= LOAD_RATIO * idlest[0]:
         return Finding(
             name=name,
             severity=Severity.WARNING,
@@ -70,6 +72,13 @@ def _first(pair: tuple[float, Window]) -> float:
     return pair[0]
 
 
+def _z(most: float, least: float) -> float:
+    """Of requests, whether there at a moment or seen in the window, each of which comes to either
+    engine alike where nothing is wrong: standard deviations from that, by the normal approximation
+    of the binomial distribution."""
+    return (most - least) / math.sqrt(most + least) if most + least else 0.0
+
+
 def _load(window: Window) -> float | None:
     running = window.levels("num_requests_running")
     waiting = window.levels("num_requests_waiting")
@@ -77,6 +86,5 @@ def _load(window: Window) -> float | None:
 
 
 def _hit_rate(window: Window) -> float | None:
-    asked, found = (window.increase(f"prefix_cache_{what}") for what in ("queries", "hits"))
-    enough = asked is not None and asked >= LEAST_LOOKUP_TOKENS
-    return found / asked if enough and found is not None and asked else None
+    asked = window.increase("prefix_cache_queries") or 0.0
+    return window.hit_rate() if asked >= LEAST_LOOKUP_TOKENS else None

@@ -15,6 +15,8 @@ SEEN_S = 0.1
 LEAST_GAPS = 100.0
 LARGE_STEP_RATIO = 4.0
 """The 99th percentile of a step's tokens, in medians: then prompts are what makes it long."""
+ONE_PROMPT = 0.5
+"""Share of a large step that one prompt can fill: else it takes several."""
 STEP_RATIO = 2.0
 """Gaps that are longer than the longest steps by this are not made by steps."""
 
@@ -57,22 +59,32 @@ def _cause(window: Window, tail_s: float) -> tuple[str, tuple[str, ...]]:
     """Of gaps so long, and what to do about it."""
     steps = window.distribution("iteration_tokens_total")
     durations = window.distribution("step_duration_seconds")
-    by_steps = durations is None or tail_s <= STEP_RATIO * durations.quantile(0.99)
+    by_steps = durations is not None and tail_s <= STEP_RATIO * durations.quantile(0.99)
     if window.increase("num_preemptions") and not by_steps:
         return (
             "preemptions: a request in the middle of its answer waits to be run again",
             ("see preemptions",),
         )
     if steps is not None and steps.quantile(0.99) >= LARGE_STEP_RATIO * steps.quantile(0.5):
-        return (
-            "long prompts: steps that compute a part of one take "
-            f"{amount(steps.quantile(0.99))} tokens, others {amount(steps.quantile(0.5))}",
-            (
-                "--long-prefill-token-threshold, which gives long prompts smaller parts of a step",
-                "a lower --max-num-batched-tokens, which makes every step shorter",
-            ),
-        )
+        return _by_prompts(window, steps.quantile(0.5), steps.quantile(0.99))
     return (
         "not large steps: other load on the machine, or a client that holds up the server",
         ("look at what else runs on the machine",),
     )
+
+
+def _by_prompts(window: Window, median: float, large: float) -> tuple[str, tuple[str, ...]]:
+    """Steps of `large` tokens, where most have no more than `median`."""
+    sizes = f"{amount(large)} tokens, others {amount(median)}"
+    shorter = "a lower --max-num-batched-tokens, which makes every step shorter"
+    prompts = window.distribution("request_prompt_tokens")
+    least = max(LARGE_STEP_RATIO * median, ONE_PROMPT * large)
+    if prompts is not None and prompts.quantile(0.99) >= least:
+        return (
+            f"long prompts: steps that compute a part of one take {sizes}",
+            (
+                "--long-prefill-token-threshold, which gives long prompts smaller parts of a step",
+                shorter,
+            ),
+        )
+    return f"many prompts in one step: such steps take {sizes}", (shorter,)

@@ -12,6 +12,8 @@ __all__ = ["evictions", "kv_pressure", "preemptions", "prefix_hit_rate"]
 
 LOW_HIT_RATE = 0.1
 GOOD_HIT_RATE = 0.5
+_IDEAL = "ideal_prefix_cache"
+"""A cache of any size, of which recordings tell."""
 LEAST_LOOKUP_TOKENS = 512.0
 """Fewer tell nothing of the load."""
 LOST_TO_SIZE = 0.1
@@ -32,14 +34,14 @@ EVICTED_SHARE = 0.25
 def prefix_hit_rate(window: Window) -> Finding:
     """How much of the prompts is found in the prefix cache."""
     name = "prefix_hit_rate"
-    asked, found = (window.increase(f"prefix_cache_{what}") for what in ("queries", "hits"))
     if window.info("enable_prefix_caching") == "False":
         return _caching_off(name, window)
-    if asked is None or found is None:
+    asked, rate = window.increase("prefix_cache_queries"), window.hit_rate()
+    if asked is None:
         return unjudged(name, "the server does not tell what its prefix cache was asked for")
-    if asked < LEAST_LOOKUP_TOKENS:
+    if rate is None or asked < LEAST_LOOKUP_TOKENS:
         return unjudged(name, f"too few lookups: {amount(asked)} tokens")
-    rate, ideal = found / asked, _ideal_rate(window)
+    ideal = window.hit_rate(_IDEAL)
     what = f"{percent(rate)} of {amount(asked)} prompt tokens were found in the prefix cache"
     if ideal is not None:
         what += f"; a cache of any size would have found {percent(ideal)}"
@@ -62,19 +64,14 @@ def prefix_hit_rate(window: Window) -> Finding:
             + ("" if ideal is not None else ", or equal ones go to different servers"),
             advice=(
                 "put what is common first in a prompt, and what differs (names, times) last",
-                "with several servers, route by prefix",
+                *(() if ideal is not None else ("with several servers, route by prefix",)),
             ),
         )
     return good
 
 
-def _ideal_rate(window: Window) -> float | None:
-    asked, found = (window.increase(f"ideal_prefix_cache_{what}") for what in ("queries", "hits"))
-    return found / asked if asked and found is not None else None
-
-
 def _caching_off(name: str, window: Window) -> Finding:
-    ideal = _ideal_rate(window)
+    ideal = window.hit_rate(_IDEAL)
     if ideal is not None and ideal < LOW_HIT_RATE:
         what = f"prefix caching is off, and would have found {percent(ideal)} of the prompt tokens"
         return fine(name, what, {"ideal_hit_rate": ideal}, {"low": LOW_HIT_RATE})
@@ -95,10 +92,9 @@ def preemptions(window: Window) -> Finding:
     name = "preemptions"
     count = window.increase("num_preemptions_by_cause", cause="memory")
     count = window.increase("num_preemptions") if count is None else count
-    ended, running = window.increase("request_success"), window.levels("num_requests_running")
     if count is None:
         return unjudged(name, "the server does not count preemptions")
-    requests = (ended or 0.0) + (running.values[-1] if running else 0.0)
+    requests = window.num_requests
     if not requests:
         return unjudged(name, "no request ran")
     share = count / requests
@@ -179,15 +175,13 @@ def evictions(window: Window) -> Finding:
     evicted = window.increase("kv_cache_evictions")
     if evicted is None:
         return unjudged(name, "the server does not count evictions")
-    computed = (window.increase("prompt_tokens") or 0.0) + (
-        window.increase("generation_tokens") or 0.0
-    )
-    found = window.increase("prefix_cache_hits") or 0.0
-    asked = window.increase("prefix_cache_queries") or 0.0
-    if not computed:
+    computed = sum(
+        window.increase(f"{kind}_tokens") or 0.0 for kind in ("prompt", "generation", "recomputed")
+    ) - (window.increase("prefix_cache_hits") or 0.0)
+    if computed <= 0:
         return unjudged(name, "nothing was computed")
     share = evicted * (window.limit("block_size") or 1) / computed
-    ideal, rate = _ideal_rate(window), found / asked if asked else 0.0
+    ideal, rate = window.hit_rate(_IDEAL), window.hit_rate() or 0.0
     figures = {"evictions": evicted, "evicted_share": share, "hit_rate": rate}
     thresholds = {"evicted_share": EVICTED_SHARE, "low": LOW_HIT_RATE, "good": GOOD_HIT_RATE}
     what = f"{amount(evicted)} cached blocks made way, {percent(share)} of what was computed"

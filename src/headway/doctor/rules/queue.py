@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from headway.core.step import WAITING_REASONS
 from headway.doctor.finding import Finding, Severity, fine, unjudged
 from headway.doctor.readings import Window, trend
 from headway.doctor.rules.memory import HIGH_USAGE
 from headway.doctor.rules.wording import amount, more_kv, percent, seconds
-from headway.doctor.series import WAITING_REASONS
 
 __all__ = ["queue_time", "running_at_limit", "waiting_empty", "waiting_growing"]
 
@@ -19,7 +19,8 @@ CONSTANT = 0.8
 """The same where it is inferred: as many run as ever did, others wait, and blocks are there."""
 
 SIGNIFICANT_Z = 2.6
-"""A rise that chance would make once in 200 windows."""
+"""Of bins that are independent chance makes such a rise once in 200 windows. Those of a queue are
+not quite: at 90 % load with requests of 10 s, once in 20 windows of a minute."""
 GROWTH_PER_SERVED = 0.05
 """Requests by which the queue grows, for each that is served."""
 LEAST_GROWTH = 2.0
@@ -37,6 +38,10 @@ _HELD_UP: Mapping[str, str] = MappingProxyType(
         "watermark": "KV blocks are short: see kv_pressure",
         "preempted": "KV blocks are short: see preemptions",
         "budget": "steps are full: raise --max-num-batched-tokens, as far as ITL allows",
+        "prefix": "it waits for a prefix that another computes, and will find it cached",
+        "isolated": "a step failed, and its requests run one at a time: see steps_failed",
+        "new": "nothing but the step under way: a lower --max-num-batched-tokens shortens it",
+        "": "a larger --max-num-batched-tokens, as far as ITL allows",
     }
 )
 
@@ -131,7 +136,7 @@ def waiting_growing(window: Window) -> Finding:
         cause="requests arrive faster than they are served"
         + (f"; what holds up the first is {reason!r}" if reason else ""),
         advice=(
-            _HELD_UP.get(reason, "a larger --max-num-batched-tokens, as far as ITL allows"),
+            _HELD_UP[reason],
             "then more instances",
             "--max-num-queued-reqs, so that who would wait too long is told at once",
         ),
@@ -208,7 +213,7 @@ def queue_time(window: Window) -> Finding:
         cause="requests wait to be admitted longer than their prompts take"
         + (f"; what holds up the first is {reason!r}" if reason else ""),
         advice=(
-            _HELD_UP.get(reason, "a larger --max-num-batched-tokens, as far as ITL allows"),
+            _HELD_UP[reason],
             "then more instances",
         ),
         figures=figures,

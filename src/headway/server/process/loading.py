@@ -35,6 +35,9 @@ from headway.text.tokenizer import Tokenizer
 
 __all__ = ["load_application"]
 
+_YOUNG_OBJECTS = 700
+"""Python's own default: the event loop makes few, and some hold bodies."""
+
 T = TypeVar("T")
 
 
@@ -66,7 +69,7 @@ async def load_application(
     ready = await engine.start(args, observers)
     say(ready.banner)
     model = opened.served(ready, created)
-    calm_collector()
+    calm_collector(_YOUNG_OBJECTS)
     return create_app(engine, model, metrics=telemetry.render), model
 
 

@@ -42,6 +42,14 @@ class Instruments:
         self._registry = CollectorRegistry()
         self._labels = {"engine": _ENGINE, "model_name": model_name}
 
+    def process_started(self, unix_s: float) -> None:
+        """Under the name that Prometheus' own clients have for it, without labels."""
+        Gauge(
+            "process_start_time_seconds",
+            "When the server's process began, in Unix time",
+            registry=self._registry,
+        ).set(unix_s)
+
     def render(self) -> bytes:
         """All of them in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from headway.core.step import WAITING_REASONS
 from headway.metrics import EngineState, RequestRecord
 from headway.server.watch.instruments import Instruments
 from headway.server.watch.stats import CacheInfo, StepStats, StepWork
@@ -50,9 +51,6 @@ _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _BUDGET_SHARE = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 _REQUEST_TOKENS = tuple(
     digit * 10**power for power in range(6) for digit in (1, 2, 5) if digit * 10**power <= 200_000
-)
-_WAITING_REASONS = (
-    *("new", "width", "budget", "blocks", "watermark", "preempted", "prefix", "isolated"),
 )
 _DEFERRED = ("prefix", "isolated")
 """Reasons to wait that vLLM calls `deferred`; the others are `capacity` to it."""
@@ -100,7 +98,9 @@ class PrometheusMetrics:
 
     def engine_lost(self) -> None:
         """Nothing runs, waits or is held any more; counters stay."""
-        self._show_state(EngineState(0, 0, 0, 0, blocks_free=1), "")
+        self._show_waiting(0, "")
+        for gauge in (self._running, self._blocks_used, self._blocks_cached):
+            gauge.set(0)
         self._hit_rate.set(math.nan)
 
     def observe(self, stats: StepStats) -> None:
@@ -113,16 +113,19 @@ class PrometheusMetrics:
 
     def _show_state(self, state: EngineState, waiting_for: str) -> None:
         self._running.set(state.num_running)
-        self._waiting.set(state.num_waiting)
-        for reason, gauge in self._waiting_by_reason.items():
-            gauge.set(state.num_waiting if reason == waiting_for else 0)
-        if self._waiting_for_vllm:
-            deferred = waiting_for in _DEFERRED
-            self._waiting_for_vllm["deferred"].set(state.num_waiting if deferred else 0)
-            self._waiting_for_vllm["capacity"].set(0 if deferred else state.num_waiting)
+        self._show_waiting(state.num_waiting, waiting_for)
         num_blocks = state.blocks_used + state.blocks_cached + state.blocks_free
         self._blocks_used.set(state.blocks_used / num_blocks)
         self._blocks_cached.set(state.blocks_cached / num_blocks)
+
+    def _show_waiting(self, number: int, waiting_for: str) -> None:
+        self._waiting.set(number)
+        for reason, gauge in self._waiting_by_reason.items():
+            gauge.set(number if reason == waiting_for else 0)
+        if self._waiting_for_vllm:
+            deferred = waiting_for in _DEFERRED
+            self._waiting_for_vllm["deferred"].set(number if deferred else 0)
+            self._waiting_for_vllm["capacity"].set(0 if deferred else number)
 
     def _count(self, work: StepWork) -> None:
         self._step_duration.observe(work.duration_s)
@@ -184,7 +187,7 @@ class PrometheusMetrics:
         self._waiting = make.gauge("num_requests_waiting", "Requests waiting to be admitted")
         text = "Requests waiting, by what holds up the head of the queue"
         name = "num_requests_waiting_by_reason"
-        self._waiting_by_reason = make.gauges(name, text, "reason", _WAITING_REASONS, own=True)
+        self._waiting_by_reason = make.gauges(name, text, "reason", WAITING_REASONS, own=True)
         self._waiting_for_vllm: Mapping[str, Gauge] = {}
         if make.namespace != "headway":  # where the reasons are others
             values = ("capacity", "deferred")

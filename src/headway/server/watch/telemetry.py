@@ -43,6 +43,7 @@ class Telemetry:
         self._settings = settings
         self._now = now
         self._epoch_s = epoch_s
+        self._started_s = epoch_s + now()
         endpoint = settings.otlp_traces_endpoint
         self._provider: Any = None if endpoint is None else export_to(endpoint)
         self._tracing: Tracing | None = None
@@ -63,6 +64,7 @@ class Telemetry:
     def model_opened(self, name: str, *, by_tenant: bool) -> None:
         """From now on there are metrics and traces. `by_tenant` as in `PrometheusMetrics`."""
         self._instruments = Instruments(name, self._settings.metrics_namespace)
+        self._instruments.process_started(self._started_s)
         self._metrics = PrometheusMetrics(self._instruments, by_tenant=by_tenant)
         self._http_metrics = HttpMetrics(self._instruments)
         if self._provider is not None:

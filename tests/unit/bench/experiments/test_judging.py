@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
+from headway.bench.contrast import Figure
 from headway.bench.experiments.judging import (
     OUTPUT,
     TTFT,
@@ -12,8 +16,9 @@ from headway.bench.experiments.judging import (
     holds,
     moves,
     rises,
-    typical,
 )
+from headway.bench.readings import typical
+from headway.bench.trials import Trial
 from made_trials import made_trials
 
 SEEDS = range(100)
@@ -57,9 +62,55 @@ def test_what_moved_the_other_way_is_denied() -> None:
     assert verdicts(0.7, 0.03, 1.1)["not shown"] >= 0.95
 
 
-def test_much_noise_is_unclear_and_not_denied() -> None:
-    found = verdicts(1.0, 0.3, 1.1)
-    assert found["unclear"] >= 0.8
+@pytest.mark.parametrize("least", [1.1, 2.0])
+def test_much_noise_is_unclear_and_not_denied(least: float) -> None:
+    found = verdicts(1.0, 0.3, least)
+    assert found["unclear"] >= (0.8 if least < 2 else 0.6)
+
+
+def measured(ratios: Sequence[float], figure: Figure) -> list[Trial]:
+    """One round for each ratio of b to a."""
+    trials = made_trials({"a": {}, "b": {}}, rounds=len(ratios), noise=0.0)
+    factors = [factor for ratio in ratios for factor in (1.0, ratio)]
+    return [
+        replace(trial, result={**trial.result, figure.key: 100.0 * factor})
+        for trial, factor in zip(trials, factors, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "least", "verdict"),
+    [
+        ((0.52, 0.74, 1.14), 2.0, "unclear"),  # 0.76 times, 95 %: 0.29 to 2.01
+        ((0.74, 0.76, 0.78), 2.0, "not shown"),
+        ((0.3, 0.35, 0.4), 2.0, "shown"),
+        ((0.3, 0.9, 0.3), 2.0, "unclear"),
+        ((0.94, 0.96, 0.98), 1.1, "not shown"),
+        ((0.89, 0.96, 1.03), 1.1, "unclear"),
+    ],
+)
+def test_what_the_interval_does_not_exclude_is_not_denied(
+    ratios: tuple[float, ...], least: float, verdict: str
+) -> None:
+    trials = measured(ratios, TTFT)
+    assert moves(trials, TTFT, "lower", of="b", against="a", least=least).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ((0.92, 0.96, 1.01), "unclear"),  # 0.96 times, 95 %: 0.86 to 1.08
+        ((0.96, 0.97, 0.98), "shown"),
+        ((1.2, 1.3, 1.4), "shown"),
+        ((0.85, 0.86, 0.87), "not shown"),
+        ((0.6, 0.9, 0.9), "unclear"),
+    ],
+)
+def test_that_something_costs_nothing_needs_an_interval_that_excludes_it(
+    ratios: tuple[float, ...], verdict: str
+) -> None:
+    trials = measured(ratios, OUTPUT)
+    assert holds(trials, OUTPUT, of="b", against="a").verdict == verdict
 
 
 def test_a_single_round_shows_nothing() -> None:
@@ -75,14 +126,18 @@ def test_lower_is_the_mirror_of_higher() -> None:
 
 
 def test_a_class_is_judged_by_its_own_figures() -> None:
-    trials = made_trials({"a": {}, "b": {"median_ttft_ms": 0.5}}, classes=("light", "heavy"))
+    trials = made_trials(
+        {"a": {}, "b": {}}, classes={"light": {"b": {"median_ttft_ms": 0.5}}, "heavy": {}}
+    )
     part = moves(trials, TTFT, "lower", of="b", against="a", class_name="light")
     assert part.verdict == "shown"
     assert "light" in part.evidence
-    assert moves(trials, TTFT, "lower", of="b", against="a", class_name="x").verdict == "unclear"
+    for other, verdict in (("x", "unclear"), ("heavy", "not shown"), (None, "not shown")):
+        part = moves(trials, TTFT, "lower", of="b", against="a", least=1.5, class_name=other)
+        assert part.verdict == verdict, other
 
 
-def test_no_loss_is_a_loss_that_is_not_shown() -> None:
+def test_no_loss_is_a_loss_that_is_excluded() -> None:
     equal = made_trials({"a": {}, "b": {}}, noise=0.01)
     assert holds(equal, OUTPUT, of="b", against="a").verdict == "shown"
     worse = made_trials({"a": {}, "b": {"output_throughput": 0.7}}, noise=0.01)

@@ -57,7 +57,8 @@ def test_a_run_leaves_trials_page_and_index(made: list[object], tmp_path: Path) 
         "index.md",
     ]
     page = (tmp_path / "batching.html").read_text(encoding="utf-8")
-    for text in (BATCHING.title, "2026-03-04T05:06:07Z", "a &lt;machine&gt;", "3 rounds"):
+    measured = "2026-03-04T05:06:07Z"
+    for text in (BATCHING.title, measured, "a-model on a &lt;machine&gt;", "3 rounds"):
         assert text in page
     assert "A plot" in page
     assert "StaticBatchingPolicy" in page
@@ -86,15 +87,35 @@ def test_the_page_is_made_again_from_what_was_saved(made: list[object], tmp_path
     assert (again / "batching.html").read_bytes() == first
 
 
+def test_trials_that_lack_a_variant_make_no_page(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"from: what Headway 1 measured lacks continuous$"):
+        write_page(BATCHING, saved(made_trials({"static": {}})), tmp_path)
+
+
 def test_the_index_has_all_experiments_in_the_directory(made: list[object], tmp_path: Path) -> None:
     other = EXPERIMENTS["policies"]
     trials = made_trials(
-        {each.name: {} for each in other.variants}, classes=("heavy", "light"), noise=0.01
+        {each.name: {} for each in other.variants},
+        classes={"heavy": {}, "light": {}},
+        noise=0.01,
     )
     write_saved(saved(trials, "policies"), tmp_path / "policies.json")
     run(tmp_path)
     rows = (tmp_path / "index.md").read_text(encoding="utf-8").splitlines()[6:]
     assert [row.split("]")[0][3:] for row in rows] == ["batching"] * 2 + ["policies"] * 3
+
+
+def test_what_cannot_be_read_has_a_row_that_says_so(made: list[object], tmp_path: Path) -> None:
+    (tmp_path / "policies.json").write_text("{}")
+    old = made_trials({each.name: {} for each in EXPERIMENTS["queue-limit"].variants})
+    for trial in old:
+        del trial.details["errors"]
+    write_saved(saved(old, "queue-limit"), tmp_path / "queue-limit.json")
+    run(tmp_path)
+    rows = (tmp_path / "index.md").read_text(encoding="utf-8").splitlines()[6:]
+    assert [row.split(" | ")[2] for row in rows] == ["shown", "shown"] + ["unreadable"] * 2
+    assert rows[2].startswith("| policies | – | unreadable | policies.json holds no experiment's")
+    assert "queue-limit.json, by Headway 1, lacks errors" in rows[3]
 
 
 def saved(trials: list[Trial], name: str = "batching") -> Saved:
@@ -118,7 +139,8 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
 def test_texts_are_not_kept_and_times_to_five_digits() -> None:
     (trial,) = made_trials({"a": {}}, rounds=1)
     found = slim(trial, (*KEPT, GAPS))
-    assert "errors" not in found.details
+    assert found.details["errors"] == [""] * 4
+    assert "generated_texts" not in found.details
     assert found.details["itls"][0] == [0.02, 0.12346]
     assert found.samples == trial.samples
     assert "itls" not in slim(trial, KEPT).details
