@@ -103,24 +103,6 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("named", "missed"),
-    [
-        ({"itl_stalls"}, False),
-        (set(), True),
-        ({"queue_time"}, True),
-        ({"itl_stalls", "evictions"}, False),
-        ({"evictions"}, False),
-    ],
-)
-def test_it_is_watched_again_for_what_was_missed_and_not_for_what_was_wrong(
-    named: set[str], missed: bool
-) -> None:
-    findings = [Finding(name=name, severity=Severity.WARNING, what="") for name in named]
-    assert STATES["stalling"].is_missed(findings) == missed
-    assert not STATES["healthy"].is_missed(findings)
-
-
 @pytest.fixture(scope="module")
 def examined() -> Iterator[dict[str, list[Finding]]]:
     """What was found in each state."""

@@ -266,6 +266,7 @@ def test_what_asks_for_nothing_is_taken(client: httpx.Client, field: dict[str, o
         ({"thinking": {"type": "enabled", "budget_tokens": 50}}, "thinking.budget_tokens"),
         ({"thinking": {"type": "adaptive", "display": "omitted"}}, "thinking.display"),
         ({"output_config": {"effort": "huge"}}, "output_config.effort"),
+        ({"output_config": {"format": {"schema": {}}}}, "output_config.format.type"),
         ({"metadata": {"name": "x"}}, "metadata.name"),
         ({"container": "c"}, "container"),
         ({"queue_timeout_ms": 0}, "queue_timeout_ms"),

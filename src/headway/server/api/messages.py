@@ -96,9 +96,8 @@ class DisabledThinking(Struct, tag_field="type", tag="disabled", forbid_unknown_
     pass
 
 
-class JsonFormat(
-    Struct, kw_only=True, tag_field="type", tag="json_schema", forbid_unknown_fields=True
-):
+class JsonFormat(Struct, kw_only=True, forbid_unknown_fields=True):
+    type: Literal["json_schema"]
     schema: dict[str, Any]
 
 
