@@ -14,12 +14,12 @@ from headway.core.kv_cache import KVCacheManager
 from headway.sim import soak
 from headway.sim.situations import random_setup
 
-STEPS, MAX_SECONDS = 25_000, 4.0
+STEPS, MAX_SECONDS = 50_000, 7.0
 SEED = 1
 PLANS = """
 import hashlib, sys
 from headway.sim.soak import run_trial
-for seed in range(15):
+for seed in range(40):
     plans = repr(run_trial(seed, keep_plans=True).plans)
     print(seed, hashlib.sha256(plans.encode()).hexdigest())
 """

@@ -29,8 +29,6 @@ SCRIPT = Path(__file__).parent / "serve_tiny.py"
 PROMPT = ALPHABET[:20]
 LONG = {"prompt": PROMPT, "max_tokens": 100}
 """A second, at the tiny engine's pace, and 40 while it is slow."""
-TOLD_WITHIN_S = 5.0 + 2.0
-"""Of a fault: until it is found, and until everybody knows."""
 
 
 @dataclass
@@ -123,14 +121,14 @@ def error_code(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"),
+    ("number", "within_s", "reason"),
     [
-        (signal.SIGKILL, "its process has ended (killed by SIGKILL)"),
-        (signal.SIGSTOP, "has not been heard of for "),
+        (signal.SIGKILL, 1.0, "its process has ended (killed by SIGKILL)"),
+        (signal.SIGSTOP, 5.0, "has not been heard of for "),
     ],
 )
 def test_a_dead_or_stopped_engine_is_found_told_to_every_client_and_ends_the_server(
-    number: signal.Signals, reason: str, slow: Path
+    number: signal.Signals, within_s: float, reason: str, slow: Path
 ) -> None:
     args = {"model": f"slow:{slow}", "max_num_seqs": 2}
     with processes(args=args, linger_s=TIMEOUT_S) as running, ThreadPoolExecutor(2) as pool:
@@ -147,7 +145,7 @@ def test_a_dead_or_stopped_engine_is_found_told_to_every_client_and_ends_the_ser
             for each in (whole, waiting):
                 response = each.result(TIMEOUT_S)
                 assert (response.status_code, error_code(response.text)) == (503, "engine_dead")
-            assert time.monotonic() - fault < TOLD_WITHIN_S
+            assert time.monotonic() - fault < within_s
         assert running.line() == "dead"
         assert running.status("/health") == running.status("/ready") == 503
         running.server.send_signal(signal.SIGTERM)  # it would linger for very long here
@@ -271,7 +269,7 @@ def test_what_does_not_finish_in_time_is_told_so(
             response = hanging.result(TIMEOUT_S)
             took = time.monotonic() - sent
             assert (response.status_code, error_code(response.text)) == (503, "engine_dead")
-            assert drain_s <= took  # and no longer than ends the process, which exits with 0
+            assert drain_s <= took < drain_s + 2
         list(events)
         engine = running.engine_pid
         code, out, _ = running.end()

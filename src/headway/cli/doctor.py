@@ -70,7 +70,9 @@ def _check(args: argparse.Namespace, terminal: Terminal) -> None:
         raise SourceError(f"give servers or recordings, not {urls[0]} and {files[0]} together")
     for name in files:
         if not Path(name).is_file():
-            raise SourceError(f"{name!r} is neither a URL like http://host:8000 nor a recording")
+            raise SourceError(
+                f"{name!r} is neither a URL like http://host:8000 nor a file that is there"
+            )
     if files and (args.watch or args.header or args.insecure or args.every_s):
         raise SourceError("--watch, --every, --header and --insecure are for servers alone")
     if urls and _every_s(args) * 2 > (args.for_s or _FOR_S):

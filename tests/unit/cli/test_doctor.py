@@ -64,7 +64,7 @@ def test_a_warning_ends_with_one(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("localhost:8000",), "neither a URL like http://host:8000 nor a recording"),
+        (("localhost:8000",), "neither a URL like http://host:8000 nor a file that is there"),
         (("http://127.0.0.1:9", *QUICK), "http://127.0.0.1:9 does not answer: Connection refused"),
         (("http://h", "http://h"), "given twice"),
         (("http://h", "--for", "1s"), "--every: must be at most half of --for"),

@@ -30,7 +30,7 @@ def random_sequences(rng: random.Random) -> list[list[int]]:
 
 
 @each_model
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 2**32))
 def test_torch_logits_are_those_of_the_reference_whatever_the_plans(
     spec: DecoderSpec, seed: int
@@ -43,7 +43,7 @@ def test_torch_logits_are_those_of_the_reference_whatever_the_plans(
 
 @each_model
 @each_executor
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_chunks_blocks_and_batches_leave_the_logits_what_they_are_alone(
     make: Callable[..., Any], spec: DecoderSpec, seed: int
