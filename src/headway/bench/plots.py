@@ -11,7 +11,7 @@ import importlib
 import io
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -96,6 +96,7 @@ def throughput_latency(trials: Sequence[Trial], *, latency_key: str = "median_tt
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
+        everywhere: list[tuple[float, float]] = []
         for name, style in styles.items():
             points = [
                 (trial.result["output_throughput"], trial.result[latency_key])
@@ -106,9 +107,10 @@ def throughput_latency(trials: Sequence[Trial], *, latency_key: str = "median_tt
                 x, y = zip(*points, strict=True)
                 look = {**style, "linestyle": "none"}
                 axes.plot(x, y, label=name, **look)
+                everywhere += points
         axes.set(xlabel="output throughput (tok/s)", ylabel=title)
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        axes.set_xlim(0, _above(x for x, _ in everywhere))
+        axes.set_ylim(0, _above(y for _, y in everywhere))
         _tell_names(axes)
 
     return _drawn(draw)
@@ -117,27 +119,29 @@ def throughput_latency(trials: Sequence[Trial], *, latency_key: str = "median_tt
 def timeline(trial: Trial) -> str:
     """Running and waiting, KV usage, preemptions, over the trial's seconds, below each other."""
     times = [sample.at_s for sample in trial.samples]
-    panels: tuple[tuple[str, Mapping[str, Sequence[float]]], ...] = (
+    panels: tuple[tuple[str, Mapping[str, Sequence[float]], bool], ...] = (
         (
             "requests",
             {
                 "running": [sample.running for sample in trial.samples],
                 "waiting": [sample.waiting for sample in trial.samples],
             },
+            True,
         ),
-        ("KV blocks held (%)", {"": [sample.kv_usage * 100 for sample in trial.samples]}),
-        ("preemptions so far", {"": [sample.preemptions for sample in trial.samples]}),
+        ("KV blocks held (%)", {"": [sample.kv_usage * 100 for sample in trial.samples]}, False),
+        ("preemptions so far", {"": [sample.preemptions for sample in trial.samples]}, True),
     )
 
     def draw(figure: Any) -> None:
         columns = figure.subplots(len(panels), sharex=True)
-        for axes, (label, series) in zip(columns, panels, strict=True):
+        for axes, (label, series, whole) in zip(columns, panels, strict=True):
             # Colours are variants'; here is but one.
             for (name, values), dash in zip(series.items(), _DASHES, strict=False):
                 look = {"color": _INK, "linestyle": dash, "drawstyle": "steps-post"}
                 axes.plot(times, values, label=name or None, **look)
             axes.set_ylabel(label)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, _above(value for values in series.values() for value in values))
+            axes.yaxis.get_major_locator().set_params(integer=whole)
             _tell_names(axes)
         columns[-1].set_xlabel("time since the load began (s)")
 
@@ -211,6 +215,11 @@ def _styles(names: Any) -> dict[str, dict[str, Any]]:
         }
         for index, name in enumerate(dict.fromkeys(names))
     }
+
+
+def _above(values: Iterable[float]) -> float:
+    """Where an axis from 0 on ends, so that no mark is cut; 1 where all are 0."""
+    return 1.05 * max(values, default=0.0) or 1.0
 
 
 def _tell_names(axes: Any) -> None:

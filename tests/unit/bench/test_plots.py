@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -90,6 +91,14 @@ def test_points_of_one_x_are_their_median_and_range() -> None:
     other = lines({"a": [(1, 2), (2, 3), (2, 4), (2, 9)]}, x_label="x", y_label="y")
     assert one == other != lines({"a": [(1, 2), (2, 4)]}, x_label="x", y_label="y")
     assert lines({"a": [(64, 2), (256, 4)]}, x_label="x", y_label="y", log_x=True, log_y=True)
+
+
+def test_counts_stand_at_whole_numbers_also_where_there_were_none() -> None:
+    samples = [
+        Sample(at_s=at_s, running=1, waiting=0, kv_usage=1, preemptions=0) for at_s in (0, 9)
+    ]
+    idle = replace(trial("a"), samples=samples)
+    assert not [text for text in texts(timeline(idle)) if text.startswith("0.")]
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
