@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 from starlette.types import ASGIApp
 
 from headway.config import EngineArgs, resolve_speculation
-from headway.engine.collector import calm_collector
+from headway.engine.collector import set_aside_loaded
 from headway.errors import InvalidConfig
 from headway.models.sources import Progress, model_name, resolve_model
 from headway.models.weights import open_model
 from headway.server.app import create_app
 from headway.server.generation import ServedModel
+from headway.server.process.memory import return_large_buffers
 from headway.server.process.messages import Ready
 from headway.server.process.remote import EngineObservers, RemoteEngine
 from headway.server.settings import ServerSettings
@@ -34,9 +35,6 @@ from headway.text.chat_template import PromptTemplate, UnusableTemplate, templat
 from headway.text.tokenizer import Tokenizer
 
 __all__ = ["load_application"]
-
-_YOUNG_OBJECTS = 700
-"""Python's own default: the event loop makes few, and some hold bodies."""
 
 T = TypeVar("T")
 
@@ -69,7 +67,8 @@ async def load_application(
     ready = await engine.start(args, observers)
     say(ready.banner)
     model = opened.served(ready, created)
-    calm_collector(_YOUNG_OBJECTS)
+    set_aside_loaded()
+    return_large_buffers()
     return create_app(engine, model, metrics=telemetry.render), model
 
 
