@@ -77,6 +77,10 @@ class Trial:
     """As the server names it; empty: kept by a version that did not tell."""
 
 
+def _ignore(_said: object) -> None:
+    """For what nobody wants to hear."""
+
+
 def run_trials(
     variants: Sequence[Variant],
     load: Load,
@@ -85,6 +89,7 @@ def run_trials(
     say: Callable[[str], None],
     seed: int = 0,
     launch: Launch = launched,
+    on_round: Callable[[Sequence[Trial]], None] = _ignore,
 ) -> list[Trial]:
     """Starts a server for each trial, sends the load, and ends the server. Before any of them, each
     variant's server is started once, so that what does not start is known at once.
@@ -97,6 +102,7 @@ def run_trials(
         say: is told of each trial as it begins and what it came to.
         seed: of the order within a round as well.
         launch: starts servers.
+        on_round: is given the trials of each round that is whole, whatever becomes of the next.
 
     Returns them by round, in each in the order of `variants`.
 
@@ -104,7 +110,9 @@ def run_trials(
     requests of a trial fail; its message has what the server said last. Raises KeyboardInterrupt
     for SIGINT, SIGTERM and SIGHUP, once the server has ended.
     """
-    measuring = measure_trials(variants, load, rounds=rounds, say=say, seed=seed, launch=launch)
+    measuring = measure_trials(
+        variants, load, rounds=rounds, say=say, seed=seed, launch=launch, on_round=on_round
+    )
     try:
         return asyncio.run(_endable(measuring))
     except asyncio.CancelledError:
@@ -128,6 +136,7 @@ async def measure_trials(
     say: Callable[[str], None],
     seed: int = 0,
     launch: Launch = launched,
+    on_round: Callable[[Sequence[Trial]], None] = _ignore,
 ) -> list[Trial]:
     """The same in the caller's event loop, whose clock it goes by."""
     names = [variant.name for variant in variants]
@@ -135,15 +144,20 @@ async def measure_trials(
     start = _Starter(launch)
     await start.check(variants, load, say)
     order = Random(seed)
-    trials: dict[tuple[int, str], Trial] = {}
+    trials: list[Trial] = []
     for index in range(rounds):
+        of_round: dict[str, Trial] = {}
         for variant in order.sample(variants, len(variants)):
-            done = f"trial {len(trials) + 1} of {rounds * len(variants)}"
+            number = len(trials) + len(of_round) + 1
+            done = f"trial {number} of {rounds * len(variants)}"
             say(f"Round {index + 1} of {rounds}, {done}: {variant.name}")
             trial = await start.trial(variant, variant.load or load, index, seed + index)
             say(f"  {_summary(trial.result)}")
-            trials[index, variant.name] = trial
-    return [trials[index, name] for index in range(rounds) for name in names]
+            of_round[variant.name] = trial
+        whole = [of_round[name] for name in names]
+        on_round(whole)
+        trials += whole
+    return trials
 
 
 class _Starter:
@@ -200,7 +214,7 @@ async def _warm_up(server: Server, load: Load) -> None:
         text=False,
         wanted=Wanted(metrics=(), percentiles=()),
     )
-    await measure(server, warming, say=_say_nothing)
+    await measure(server, warming, say=_ignore)
 
 
 async def _trial(url: str, name: str, load: Load, index: int, seed: int) -> Trial:
@@ -211,7 +225,7 @@ async def _trial(url: str, name: str, load: Load, index: int, seed: int) -> Tria
         before = counters(await read_metrics(client))
         async with polled(client) as polls:
             sent = replace(load, seeds=(seed,), num_warmups=0)
-            measured = await measure(server, sent, say=_say_nothing)
+            measured = await measure(server, sent, say=_ignore)
         rose = risen(before, counters(await read_metrics(client)))
     except OSError as error:
         raise HeadwayError(f"the server does not answer any more ({error})") from None
@@ -227,10 +241,6 @@ async def _trial(url: str, name: str, load: Load, index: int, seed: int) -> Tria
         counters=rose,
         model=measured.model,
     )
-
-
-def _say_nothing(_line: str) -> None:
-    """Of a load within a trial, nobody wants to hear."""
 
 
 def _samples(polls: Sequence[Gauges], measured: Measured, preemptions: float) -> list[Sample]:

@@ -24,7 +24,7 @@ from headway.cli.variants import (
     check_serve,
     common_options,
     load_of,
-    measured,
+    measure_and_report,
     refuse_beside_from,
     serve_option,
     settings,
@@ -47,15 +47,14 @@ def run(args: argparse.Namespace) -> None:
         comparison = read_comparison(Path(args.source).expanduser())
         if comparison.baseline is None:
             raise InvalidConfig("from", f"{args.source} is of headway bench sweep")
+        _tell(comparison, terminal)
+        write_outputs(args, comparison, terminal.say)
     else:
         variants = variants_of(args)
         load = load_of(workload_of(args), args, {})
         calm_collector()
-        comparison = measured(
-            args, variants, load, terminal, rounds=args.rounds or _ROUNDS, baseline=_BASELINE
-        )
-    _tell(comparison, terminal)
-    write_outputs(args, comparison, terminal.say)
+        rounds = args.rounds or _ROUNDS
+        measure_and_report(args, variants, load, terminal, _tell, rounds=rounds, baseline=_BASELINE)
 
 
 def variants_of(args: argparse.Namespace) -> list[Variant]:

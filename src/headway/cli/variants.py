@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ from headway.bench.figures import Wanted
 from headway.bench.keeping import write_output
 from headway.bench.plots import check_plots
 from headway.bench.serving import Load
-from headway.bench.trials import Variant, run_trials
+from headway.bench.trials import Trial, Variant, run_trials
 from headway.cli.options import engine_options, server_settings
 from headway.cli.parser import build_parser
 from headway.cli.terminal import Terminal
@@ -37,7 +37,7 @@ __all__ = [
     "check_serve",
     "common_options",
     "load_of",
-    "measured",
+    "measure_and_report",
     "refuse_beside_from",
     "serve_option",
     "settings",
@@ -167,30 +167,41 @@ def write_outputs(
             say(f"Written to {path}")
 
 
-def measured(
+def measure_and_report(
     args: argparse.Namespace,
     variants: Sequence[Variant],
     load: Load,
     terminal: Terminal,
+    tell: Callable[[Comparison, Terminal], None],
     *,
     rounds: int,
     baseline: str | None,
     goal: Goal | None = None,
-) -> Comparison:
-    """Runs the trials of all variants."""
-    date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    trials = run_trials(variants, load, rounds=rounds, say=terminal.say, seed=args.seed)
-    return Comparison(
+) -> None:
+    """Runs the trials of all variants, tells what came of them, and writes what `args` asks for.
+    What cuts that short, also an interrupt, is raised once the whole rounds were reported."""
+    comparison = Comparison(
         command=shlex.join(["headway", *sys.argv[1:]]),
-        date=date,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         machine=describe_machine(),
         version=__version__,
         options={variant.name: variant.options for variant in variants},
         workloads={variant.name: _sent(variant.load or load, args.seed) for variant in variants},
         baseline=baseline,
         goal=goal,
-        trials=trials,
+        trials=(),
     )
+    trials: list[Trial] = []
+    say, keep = terminal.say, trials.extend
+    try:
+        run_trials(variants, load, rounds=rounds, say=say, seed=args.seed, on_round=keep)
+    finally:
+        if trials:
+            comparison = replace(comparison, trials=trials)
+            if comparison.rounds < rounds:
+                say(f"Cut short: this is of {comparison.rounds} of {rounds} rounds.")
+            tell(comparison, terminal)
+            write_outputs(args, comparison, say)
 
 
 def _sent(load: Load, seed: int) -> Mapping[str, Any]:

@@ -111,6 +111,21 @@ def test_every_variant_has_a_server_of_its_own_in_every_round_in_a_drawn_order()
     assert again.started == launcher.started
 
 
+def test_a_round_that_is_whole_is_handed_over_whatever_becomes_of_the_next() -> None:
+    sent: list[Asked] = []
+
+    def answer(asked: Asked) -> Reply:
+        sent.append(asked)
+        if len(prompts(sent)) > 2 * 4:
+            return Reply(status=400, body={"error": {"message": "no more"}})
+        return completion(0.3, [0.1, 0.2], prompt=len(asked.body["prompt"]))
+
+    whole: list[Trial] = []
+    with pytest.raises(HeadwayError, match=r"round 2: .*no more"):
+        measured(Launcher(answer), (A, B), rounds=3, on_round=whole.extend)
+    assert [(trial.round, trial.variant) for trial in whole] == [(0, "a"), (0, "b")]
+
+
 def test_a_round_sends_all_variants_the_same_and_the_next_something_else() -> None:
     launcher = Launcher()
     trials = measured(launcher, (A, B), rounds=2, seed=7)

@@ -37,12 +37,19 @@ class Measuring:
     def __init__(self, factor: Callable[[Variant], float]) -> None:
         self._factor = factor
         self.calls: list[tuple[Sequence[Variant], Load, dict[str, Any]]] = []
+        self.ends_in_round: int | None = None
+        self.end: BaseException = KeyboardInterrupt()
 
     def __call__(self, variants: Sequence[Variant], load: Load, **how: Any) -> list[Trial]:
         self.calls.append((variants, load, how))
-        return [
-            self._trial(variant, index) for index in range(how["rounds"]) for variant in variants
-        ]
+        trials: list[Trial] = []
+        for index in range(how["rounds"]):
+            if index == self.ends_in_round:
+                raise self.end
+            of_round = [self._trial(variant, index) for variant in variants]
+            how["on_round"](of_round)
+            trials += of_round
+        return trials
 
     def _trial(self, variant: Variant, index: int) -> Trial:
         value = 100 * self._factor(variant) * (1 + index / 1000)
@@ -174,6 +181,30 @@ def test_compare_tells_what_moved_and_writes_what_it_can_tell_again(
     assert capsys.readouterr().out == told
     assert len(measuring.calls) == 1
     assert "is of headway compare" in failing(capsys, "bench", "sweep", "--from", str(saved))
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [(KeyboardInterrupt(), "130"), (HeadwayError("baseline, round 3: it ended"), "it ended")],
+)
+def test_what_is_cut_short_reports_its_whole_rounds_and_fails(
+    measuring: Measuring,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    end: BaseException,
+    code: str,
+) -> None:
+    measuring.end, measuring.ends_in_round = end, 2
+    saved = tmp_path / "saved.json"
+    measure = ("compare", "--set", "block_size=32", "--output-json", str(saved))
+    said = failing(capsys, *measure)
+    assert code in said
+    assert "Cut short: this is of 2 of 5 rounds." in said
+    assert [each["round"] for each in json.loads(saved.read_text())["trials"]] == [0, 0, 1, 1]
+    measuring.ends_in_round = 0
+    saved.unlink()
+    assert "Cut short" not in failing(capsys, *measure)
+    assert not saved.exists()
 
 
 def test_a_grid_is_every_combination_of_every_rate() -> None:

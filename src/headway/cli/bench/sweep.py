@@ -25,7 +25,7 @@ from headway.cli.variants import (
     check_serve,
     common_options,
     load_of,
-    measured,
+    measure_and_report,
     refuse_beside_from,
     serve_option,
     settings,
@@ -51,13 +51,13 @@ def run(args: argparse.Namespace) -> None:
         if args.max_ttft_ms is not None and comparison.goal is not None:
             goal = replace(comparison.goal, max_ttft_ms=args.max_ttft_ms)
             comparison = replace(comparison, goal=goal)
+        _tell(comparison, terminal)
+        write_outputs(args, comparison, terminal.say)
     else:
-        comparison = _measure(args, terminal)
-    _tell(comparison, terminal)
-    write_outputs(args, comparison, terminal.say)
+        _measure(args, terminal)
 
 
-def _measure(args: argparse.Namespace, terminal: Terminal) -> Comparison:
+def _measure(args: argparse.Namespace, terminal: Terminal) -> None:
     loads = loads_of(args)
     variants = [
         Variant(name=_name(point, rate), options=options, load=load)
@@ -69,11 +69,12 @@ def _measure(args: argparse.Namespace, terminal: Terminal) -> Comparison:
             "sweep over what? --grid max_num_seqs=16,64 or --request-rate 1,2,4, or both"
         )
     calm_collector()
-    return measured(
+    measure_and_report(
         args,
         variants,
         next(iter(loads.values())),
         terminal,
+        _tell,
         rounds=args.rounds or _ROUNDS,
         baseline=None,
         goal=Goal(
