@@ -55,6 +55,7 @@ _REPORTING = (*_OUTPUTS, "source", "max_ttft_ms")
 _SHOWN = {
     "sets": "--set",
     "request_rates": "--request-rate",
+    "rate_scales": "--rate-scale",
     "serve_options": "an option of headway serve",
 }
 """Options whose name in the namespace is another."""

@@ -223,6 +223,15 @@ def test_a_grid_is_every_combination_of_every_rate() -> None:
         Poisson(1.0),
         Poisson(2.5),
     ]
+    assert list(loads) == ["request_rate=1", "request_rate=2.5"]
+
+
+def test_a_workload_is_swept_over_by_scales_of_its_rates() -> None:
+    loads = loads_of(parsed("bench", "sweep", "--workload", "chat", "--rate-scale", "0.5,2"))
+    assert {name: load.workload.classes[0].arrivals for name, load in loads.items()} == {
+        "rate_scale=0.5": Poisson(0.5),
+        "rate_scale=2": Poisson(2.0),
+    }
 
 
 @pytest.mark.parametrize(
@@ -240,6 +249,10 @@ def test_a_grid_is_every_combination_of_every_rate() -> None:
         ),
         (["--from", "x", "--goodput", "ttft:5"], "--from: measures nothing, so --goodput has no"),
         (["--from", "x", "--request-rate", "1,2"], "so --request-rate has no meaning"),
+        (["--from", "x", "--rate-scale", "1,2"], "so --rate-scale has no meaning"),
+        (["--rate-scale", "1,1"], "argument --rate-scale: invalid list of different rates"),
+        (["--rate-scale", "1,2"], "--rate-scale: the workload has no rate"),
+        (["--rate-scale", "2,3", "--request-rate", "1"], "--rate-scale: is for a --workload"),
         (["--from", "x", "--max-concurrency", "2"], "so --max-concurrency has no meaning"),
         (["--request-rate", "1,2", "--goodput", "nothing:1"], "--goodput: must be like ttft:500"),
         (["--request-rate", "1,2", "--workload", "chat"], "--request-rate: is the workload's"),

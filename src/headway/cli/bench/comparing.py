@@ -46,6 +46,13 @@ def add_sweep_options(sweep: argparse.ArgumentParser) -> None:
         metavar="R,R",
         help="requests per second, at each of which all of the grid is measured; inf: all at once",
     )
+    load.add_argument(
+        "--rate-scale",
+        dest="rate_scales",
+        type=_rates,
+        metavar="X,X",
+        help="the rates of a --workload or a trace, times so much; at each of which likewise",
+    )
     best = sweep.add_argument_group("the best point")
     best.add_argument(
         "--goodput",

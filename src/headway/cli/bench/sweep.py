@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -60,13 +59,16 @@ def run(args: argparse.Namespace) -> None:
 def _measure(args: argparse.Namespace, terminal: Terminal) -> None:
     loads = loads_of(args)
     variants = [
-        Variant(name=_name(point, rate), options=options, load=load)
+        Variant(
+            name=",".join(filter(None, (point, name))) or "defaults", options=options, load=load
+        )
         for point, options in grid_of(args)
-        for rate, load in loads.items()
+        for name, load in loads.items()
     ]
     if len(variants) < 2:
         raise HeadwayError(
-            "sweep over what? --grid max_num_seqs=16,64 or --request-rate 1,2,4, or both"
+            "sweep over what? --grid max_num_seqs=16,64 or --request-rate 1,2,4, or both; "
+            "of a --workload, --rate-scale 0.5,1,2"
         )
     calm_collector()
     measure_and_report(
@@ -112,23 +114,19 @@ def grid_of(args: argparse.Namespace) -> list[tuple[str, tuple[str, ...]]]:
     return points
 
 
-def loads_of(args: argparse.Namespace) -> Mapping[float | None, Load]:
-    """By the request rate; one by None where no rate is swept over."""
+def loads_of(args: argparse.Namespace) -> Mapping[str, Load]:
+    """By what a point is named by beside the server's options, as `request_rate=2`; one, by
+    nothing, where no rate is swept over."""
     goodput = dict(goal_of(pair) for pair in args.goodput)
-    if args.request_rates is None:
-        args.request_rate = None
-        return {None: load_of(workload_of(args), args, goodput)}
     found = {}
-    for rate in args.request_rates:
+    for rate, scale in product(args.request_rates or [None], args.rate_scales or [None]):
         own = copy.copy(args)
         own.request_rate = rate
-        found[rate] = load_of(workload_of(own), own, goodput)
+        own.rate_scale = 1.0 if scale is None else scale
+        named = {"request_rate": rate, "rate_scale": scale}
+        name = ",".join(f"{key}={value:g}" for key, value in named.items() if value is not None)
+        found[name] = load_of(workload_of(own), own, goodput)
     return found
-
-
-def _name(point: str, rate: float | None) -> str:
-    shown = "" if rate is None else f"request_rate={'inf' if math.isinf(rate) else f'{rate:g}'}"
-    return ",".join(part for part in (point, shown) if part) or "defaults"
 
 
 def _tell(comparison: Comparison, terminal: Terminal) -> None:
