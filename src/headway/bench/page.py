@@ -34,7 +34,7 @@ svg { width: 100%; max-width: 48rem; height: auto; display: block }
 
 
 class Page:
-    """Filled from top to bottom; what is given is text, never HTML.
+    """Filled from top to bottom; what is given is text, never HTML, with code in backticks.
 
     Args:
         title: heads the page.
@@ -48,7 +48,7 @@ class Page:
         self._parts.append(f"<h2>{escape(text)}</h2>")
 
     def text(self, *paragraphs: str) -> None:
-        self._parts += [f"<p>{escape(each)}</p>" for each in paragraphs]
+        self._parts += [f"<p>{_marked(each)}</p>" for each in paragraphs]
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Cells that are numbers are set to the right."""
@@ -72,7 +72,7 @@ class Page:
 
     def plot(self, svg: str, caption: str) -> None:
         """`svg` from `bench.plots`."""
-        self._parts.append(f"<figure>\n{svg}\n<figcaption>{escape(caption)}</figcaption></figure>")
+        self._parts.append(f"<figure>\n{svg}\n<figcaption>{_marked(caption)}</figcaption></figure>")
 
     def html(self) -> str:
         """The whole page."""
@@ -87,4 +87,9 @@ class Page:
 
 def _cell(tag: str, text: str, *, right: bool) -> str:
     kind = ' class="number"' if right else ""
-    return f"<{tag}{kind}>{escape(text)}</{tag}>"
+    return f"<{tag}{kind}>{_marked(text)}</{tag}>"
+
+
+def _marked(text: str) -> str:
+    """What stands between backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

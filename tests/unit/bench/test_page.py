@@ -21,6 +21,12 @@ def test_what_is_given_is_text_and_never_html() -> None:
     assert "<svg></svg>" in html
 
 
+def test_code_stands_in_backticks() -> None:
+    page = Page("t")
+    page.text("under `fair` & `a<b`, a ` alone")
+    assert "<p>under <code>fair</code> &amp; <code>a&lt;b</code>, a ` alone</p>" in page.html()
+
+
 def test_it_needs_nothing_else_and_has_a_dark_form() -> None:
     page = Page("t")
     page.text("words")
