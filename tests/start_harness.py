@@ -55,7 +55,8 @@ PIP = """
 import json, os, pathlib, sys
 assert sys.flags.isolated, "PYTHONPATH reaches the installation"
 assert os.environ["PIP_USER"] == "0", "the user's own packages are in reach"
-venv, arguments = pathlib.Path(sys.prefix), sys.argv[3:]
+assert "--require-virtualenv" in sys.argv, "another Python's packages are in reach"
+venv, arguments = pathlib.Path(sys.prefix), sys.argv[4:]
 with (venv.parent / "calls").open("a") as calls:
     print(json.dumps(arguments), file=calls)
 if os.environ.get("FAIL_AT") in arguments:
