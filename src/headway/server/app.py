@@ -21,13 +21,18 @@ __all__ = ["create_app"]
 
 
 def create_app(
-    engine: ServedEngine, model: ServedModel, *, metrics: Callable[[], bytes]
+    engine: ServedEngine,
+    model: ServedModel,
+    *,
+    metrics: Callable[[], bytes],
+    tidy: Callable[[], None] = lambda: None,
 ) -> Starlette:
     """The HTTP API of one engine, which its owner starts and stops.
 
-    `metrics` gives what `/metrics` shows, in Prometheus' text format.
+    `metrics` gives what `/metrics` shows, in Prometheus' text format; `tidy` is called in the event
+    loop some time after a large body.
     """
-    paths = [*posts(engine, model), *gets(engine, model, metrics)]
+    paths = [*posts(engine, model, tidy), *gets(engine, model, metrics)]
     described = document((operation for operation, _ in paths), __version__)
     return Starlette(
         routes=[*(route for _, route in paths), Route("/openapi.json", always(described))],

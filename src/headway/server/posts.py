@@ -118,8 +118,10 @@ MAX_BODIES_BYTES = 2**30
 """Of all requests together that are being answered."""
 
 
-def posts(engine: ServedEngine, model: ServedModel) -> Iterator[tuple[Operation, Route]]:
-    workers, room = Workers(), BodyRoom(MAX_BODIES_BYTES)
+def posts(
+    engine: ServedEngine, model: ServedModel, tidy: Callable[[], None]
+) -> Iterator[tuple[Operation, Route]]:
+    workers, room = Workers(), BodyRoom(MAX_BODIES_BYTES, tidy)
     for generating, operation in _GENERATING:
         generation = GenerationEndpoint(generating(model), engine, model, workers, room)
         yield operation, Route(operation.path, generation, methods=["POST"])

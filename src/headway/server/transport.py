@@ -27,16 +27,24 @@ T = TypeVar("T")
 BODY_WITHIN_S = 120.0
 """For a body to come, from the end of its headers."""
 
+_LARGE_BYTES = 128 * 1024
+_TIDY_AFTER_S = 1.0
+
 
 class ClientGone(Exception):
     """The client closed the connection; there is nobody to answer."""
 
 
 class BodyRoom:
-    """What the bodies of all requests that are being answered may take together."""
+    """What the bodies of all requests that are being answered may take together.
 
-    def __init__(self, num_bytes: int) -> None:
+    `tidy` is called a second after a large one was let go, once for all that were in that time.
+    """
+
+    def __init__(self, num_bytes: int, tidy: Callable[[], None]) -> None:
         self._left = num_bytes
+        self._tidy = tidy
+        self._tidying: asyncio.TimerHandle | None = None
 
     @contextmanager
     def hold(self) -> Iterator[Callable[[int], None]]:
@@ -60,6 +68,13 @@ class BodyRoom:
             yield take
         finally:
             self._left += held
+            if held >= _LARGE_BYTES and self._tidying is None:
+                loop = asyncio.get_running_loop()
+                self._tidying = loop.call_later(_TIDY_AFTER_S, self._tidy_now)
+
+    def _tidy_now(self) -> None:
+        self._tidying = None
+        self._tidy()
 
 
 async def read_body(
