@@ -18,14 +18,15 @@ __all__ = ["read_kept", "slim", "write_output"]
 T = TypeVar("T")
 
 
-def read_kept(path: Path, kind: type[T], what: str) -> T:
-    """Raises InvalidConfig (`from`) for a file that holds no `kind`, which is called `what`."""
+def read_kept(path: Path, kind: type[T], what: str, *, option: str = "from") -> T:
+    """Raises InvalidConfig, naming the option, for a file that holds no `kind`, which is called
+    `what`."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
-        raise InvalidConfig("from", f"{path}: {error.strerror or error}") from None
+        raise InvalidConfig(option, f"{path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidConfig("from", f"{path} holds no {what}: {error}") from None
+        raise InvalidConfig(option, f"{path} holds no {what}: {error}") from None
 
 
 def write_output(option: str, path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from headway.bench.experiments.catalogue import EXPERIMENTS, experiment_named
 from headway.bench.experiments.conduct import conduct, prepare, write_page
 from headway.bench.experiments.experiment import Experiment, Finding
 from headway.bench.experiments.report import lines_of
-from headway.bench.experiments.saved import read_saved
+from headway.bench.experiments.saved import read_earlier, read_saved
 from headway.bench.plots import check_plots
 from headway.cli.terminal import Terminal
 from headway.errors import HeadwayError, InvalidConfig
@@ -52,6 +52,12 @@ def _measure(
     """One after the other. Of several, one that fails is told and the others go on; then, at the
     end, raises HeadwayError that names them."""
     rounds = args.rounds or (1 if args.quick else _ROUNDS)
+    machine = describe_machine()
+    earlier = {
+        each.name: read_earlier(directory, each.name, machine=machine, quick=args.quick)
+        for each in chosen
+        if args.add
+    }
     failed = []
     for experiment in chosen:
         terminal.say(f"{experiment.title} ({experiment.name})")
@@ -62,8 +68,9 @@ def _measure(
                 rounds=rounds,
                 in_short=args.quick,
                 now=datetime.now(UTC),
-                machine=describe_machine(),
+                machine=machine,
                 say=terminal.say,
+                earlier=earlier.get(experiment.name),
             )
         except HeadwayError as error:
             if len(chosen) == 1:
@@ -88,6 +95,7 @@ def _chosen(args: argparse.Namespace) -> list[Experiment]:
 def _refuse_others(args: argparse.Namespace, option: str) -> None:
     """What would be measured cannot be said along with it."""
     given = {"name": args.name, "rounds": args.rounds, "quick": args.quick or None}
+    given["add"] = args.add or None
     if option == "list":
         given["from"] = args.source
     for name, value in given.items():

@@ -197,6 +197,11 @@ def _add_experiment(commands: Any) -> None:
         "--rounds", type=count, metavar="N", help="times to measure each variant; default: 3"
     )
     experiment.add_argument(
+        "--add",
+        action="store_true",
+        help="the rounds to those of the NAME.json in --output-dir, and judge all of them",
+    )
+    experiment.add_argument(
         "--output-dir",
         default="experiments",
         metavar="DIR",

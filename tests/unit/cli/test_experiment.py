@@ -107,6 +107,7 @@ def test_quick_is_one_round(conducted: list[dict[str, Any]], tmp_path: Path) -> 
         (["--from", "x.json", "--rounds", "2"], "--from: measures nothing, so rounds"),
         (["--from", "x.json", "--quick"], "--from: measures nothing, so quick"),
         (["--from", "x.json"], "x.json: No such file"),
+        (["--from", "x.json", "--add"], "--from: measures nothing, so add"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -122,6 +123,12 @@ def test_what_makes_no_sense_is_refused(
     assert said in str(stopped.value)
     assert not conducted
     assert not list(tmp_path.iterdir())
+
+
+def test_there_must_be_rounds_to_add_to(conducted: list[dict[str, Any]], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"error: --add: .*batching\.json: No such file"):
+        main(["experiment", "all", "--add", "--output-dir", str(tmp_path)])
+    assert not conducted
 
 
 def test_without_matplotlib_nothing_is_measured(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def conduct(
     now: datetime,
     machine: str,
     say: Callable[[str], None],
+    earlier: Saved | None = None,
 ) -> list[Finding]:
     """Measures, and writes NAME.json, NAME.html and the index into `directory`.
 
@@ -46,18 +48,22 @@ def conduct(
         now: the date that the results bear, in UTC.
         machine: what they were measured on, in words.
         say: is told of each trial.
+        earlier: what the rounds go on from; all are judged together.
 
     Raises HeadwayError where a server does not start, or all requests of a trial fail.
     """
     run = quick(experiment) if in_short else experiment
-    trials = run_trials(run.variants, run.load, rounds=rounds, say=say)
+    num_before = 0 if earlier is None else earlier.rounds
+    trials = [] if earlier is None else [*earlier.trials]
+    more = run_trials(run.variants, run.load, rounds=rounds, say=say, seed=num_before)
+    trials += [replace(trial, round=trial.round + num_before) for trial in more]
     kept = (*KEPT, GAPS) if experiment.plots_gaps else KEPT
     saved = Saved(
         experiment=experiment.name,
-        date=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        date=now.strftime("%Y-%m-%dT%H:%M:%SZ") if earlier is None else earlier.date,
         machine=machine,
         version=__version__,
-        rounds=rounds,
+        rounds=num_before + rounds,
         quick=in_short,
         trials=[slim(trial, kept) for trial in trials],
     )

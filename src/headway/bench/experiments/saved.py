@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from headway import __version__
 from headway.bench.keeping import read_kept, write_output
 from headway.bench.trials import Trial
 from headway.errors import InvalidConfig
 
-__all__ = ["GAPS", "KEPT", "Saved", "read_saved", "write_saved"]
+__all__ = ["GAPS", "KEPT", "Saved", "read_earlier", "read_saved", "write_saved"]
 
 KEPT = (
     "class_names",
@@ -44,16 +45,30 @@ class Saved:
     trials: Sequence[Trial]
 
 
+def read_earlier(directory: Path, experiment: str, *, machine: str, quick: bool) -> Saved:
+    """What more rounds may be added to. Raises InvalidConfig (`add`) where there is nothing, or
+    where it was measured otherwise: with another machine, or another version."""
+    path = directory / f"{experiment}.json"
+    saved = read_saved(path, option="add")
+    then = (saved.machine, f"Headway {saved.version}", "--quick" if saved.quick else "whole")
+    now = (machine, f"Headway {__version__}", "--quick" if quick else "whole")
+    for was, is_now in zip(then, now, strict=True):
+        if was != is_now:
+            raise InvalidConfig("add", f"{path} is of: {was}; this would be of: {is_now}")
+    return saved
+
+
 def write_saved(saved: Saved, path: Path) -> None:
     """Raises InvalidConfig (`output_dir`) where that fails."""
     write_output("output_dir", path, msgspec.json.encode(saved).decode() + "\n")
 
 
-def read_saved(path: Path) -> Saved:
-    """Raises InvalidConfig (`from`) for what is no such file, or one that another version wrote."""
-    saved = read_kept(path, Saved, "experiment's trials")
+def read_saved(path: Path, *, option: str = "from") -> Saved:
+    """Raises InvalidConfig, naming the option, for what is no such file, or one that another
+    version wrote."""
+    saved = read_kept(path, Saved, "experiment's trials", option=option)
     missing = {name for trial in saved.trials for name in KEPT if name not in trial.details}
     if missing or not saved.trials:
         lacks = ", ".join(sorted(missing)) or "trials"
-        raise InvalidConfig("from", f"{path}, by Headway {saved.version}, lacks {lacks}")
+        raise InvalidConfig(option, f"{path}, by Headway {saved.version}, lacks {lacks}")
     return saved

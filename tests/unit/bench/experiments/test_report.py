@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from headway import __version__
 from headway.bench.experiments import conduct as module
 from headway.bench.experiments.catalogue import EXPERIMENTS
 from headway.bench.experiments.conduct import conduct, prepare, write_page
-from headway.bench.experiments.saved import GAPS, KEPT, Saved, read_saved, write_saved
+from headway.bench.experiments.saved import (
+    GAPS,
+    KEPT,
+    Saved,
+    read_earlier,
+    read_saved,
+    write_saved,
+)
 from headway.bench.keeping import slim
 from headway.bench.trials import Trial, Variant
 from headway.errors import InvalidConfig
@@ -23,19 +32,21 @@ NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Variant, ...], int, int]]:
-    """What was asked to be measured: variants, prompts of the load, rounds."""
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Variant, ...], int, int, int]]:
+    """What was asked to be measured: variants, prompts of the load, rounds, the first seed."""
     asked = []
 
-    def run_trials(variants, load, *, rounds, say):  # type: ignore[no-untyped-def]
-        asked.append((variants, load.workload.classes[0].num_prompts, rounds))
+    def run_trials(variants, load, *, rounds, say, seed):  # type: ignore[no-untyped-def]
+        asked.append((variants, load.workload.classes[0].num_prompts, rounds, seed))
         return made_trials(FIGURES, rounds=rounds)
 
     monkeypatch.setattr(module, "run_trials", run_trials)
     return asked
 
 
-def run(directory: Path, *, rounds: int = 3, in_short: bool = False) -> list[str]:
+def run(
+    directory: Path, *, rounds: int = 3, in_short: bool = False, earlier: Saved | None = None
+) -> list[str]:
     found = conduct(
         BATCHING,
         directory,
@@ -44,13 +55,14 @@ def run(directory: Path, *, rounds: int = 3, in_short: bool = False) -> list[str
         now=NOW,
         machine="a <machine>",
         say=lambda line: None,
+        earlier=earlier,
     )
     return [finding.verdict for finding in found]
 
 
 def test_a_run_leaves_trials_page_and_index(made: list[object], tmp_path: Path) -> None:
     assert run(tmp_path) == ["shown", "shown"]
-    assert made == [(BATCHING.variants, 400, 3)]
+    assert made == [(BATCHING.variants, 400, 3, 0)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "batching.html",
         "batching.json",
@@ -70,9 +82,36 @@ def test_a_run_leaves_trials_page_and_index(made: list[object], tmp_path: Path) 
         assert row.endswith("| 2026-03-04 | a <machine> |")
 
 
+def test_more_rounds_go_on_from_those_before(
+    made: list[tuple[object, ...]], tmp_path: Path
+) -> None:
+    assert run(tmp_path, rounds=2) == ["unclear", "unclear"]
+    first = read_saved(tmp_path / "batching.json")
+    assert run(tmp_path, rounds=3, earlier=first) == ["shown", "shown"]
+    assert [asked[2:] for asked in made] == [(2, 0), (3, 2)]
+    whole = read_saved(tmp_path / "batching.json")
+    assert [trial.round for trial in whole.trials] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert (whole.rounds, whole.trials[:4]) == (5, first.trials)
+
+
+def test_rounds_that_were_measured_otherwise_are_not_added_to(tmp_path: Path) -> None:
+    kept = replace(saved(made_trials(FIGURES)), version=__version__)
+    path = tmp_path / "batching.json"
+    for other, said in (
+        ({"machine": "another"}, "is of: another; this would be of: a machine"),
+        ({"version": "0"}, f"is of: Headway 0; this would be of: Headway {__version__}"),
+        ({"quick": True}, "is of: --quick; this would be of: whole"),
+    ):
+        write_saved(replace(kept, **other), path)
+        with pytest.raises(InvalidConfig, match=f"^add: .*{re.escape(said)}"):
+            read_earlier(tmp_path, "batching", machine="a machine", quick=False)
+    write_saved(kept, path)
+    assert read_earlier(tmp_path, "batching", machine="a machine", quick=False) == kept
+
+
 def test_a_quick_run_says_so(made: list[object], tmp_path: Path) -> None:
     assert run(tmp_path, rounds=1, in_short=True) == ["unclear", "unclear"]
-    assert [asked[1:] for asked in made] == [(80, 1)]
+    assert [asked[1:] for asked in made] == [(80, 1, 0)]
     assert "no figure here means anything" in (tmp_path / "batching.html").read_text("utf-8")
     assert "2026-03-04, quick" in (tmp_path / "index.md").read_text("utf-8")
 
