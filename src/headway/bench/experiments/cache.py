@@ -179,7 +179,8 @@ def _plot_prefixes(trials: Sequence[Trial], page: Page) -> None:
     page.heading("Hit rates")
     page.table(["variant", "looked-up tokens found"], rows)
     page.plot(
-        plots.timeline(typical(trials, _SMALL)), "The small cache over time: it is always full."
+        plots.timeline(typical(trials, _SMALL)),
+        "The small cache over time: what requests hold of it is not there for prefixes.",
     )
 
 

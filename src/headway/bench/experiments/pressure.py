@@ -59,6 +59,11 @@ def _judge_width(trials: Sequence[Trial]) -> list[Finding]:
     ]
 
 
+def _begun(text: str) -> str:
+    """As a sentence begins."""
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def _plot_width(trials: Sequence[Trial], page: Page) -> None:
     xs = {_width(seqs): float(seqs) for seqs in (_LOW, _RIGHT, _HIGH)}
     for figure in (OUTPUT, TTFT, ITL):
@@ -69,11 +74,11 @@ def _plot_width(trials: Sequence[Trial], page: Page) -> None:
                 y_label=f"{figure.title} ({figure.unit})",
                 log_x=True,
             ),
-            f"{figure.title} against max_num_seqs.",
+            f"{_begun(figure.title)} against max_num_seqs.",
         )
     page.plot(
         plots.timeline(typical(trials, _width(_HIGH))),
-        "The storm: memory is full, and preemptions do not end.",
+        "The storm: while memory is full, requests are preempted again and again.",
     )
 
 
@@ -155,7 +160,7 @@ def _plot_watermark(trials: Sequence[Trial], page: Page) -> None:
                 x_label="watermark (share of the KV blocks)",
                 y_label=title,
             ),
-            f"{title[0].upper()}{title[1:]} against the watermark.",
+            f"{_begun(title)} against the watermark.",
         )
 
 
