@@ -14,7 +14,7 @@ from headway.bench.page import Page
 from headway.bench.plots import latency_cdf, lines, throughput_latency, timeline
 from headway.bench.readings import by_variant, hit_rate, middle, typical
 from headway.bench.trials import Trial
-from headway.bench.wording import number, percent
+from headway.bench.wording import loads_told, number, percent
 
 __all__ = [
     "CHANGE_HEADER",
@@ -149,12 +149,8 @@ def make_page(comparison: Comparison) -> Page:
             for name, own in comparison.options.items()
         ],
     )
-    loads: dict[str, list[str]] = {}
-    for name, workload in comparison.workloads.items():
-        loads.setdefault(msgspec.json.encode(workload).decode(), []).append(name)
-    for text, names in loads.items():
-        of = "" if len(loads) == 1 else f" of {', '.join(names)}"
-        page.text(f"The load{of}: {text}")
+    loads = comparison.workloads.items()
+    page.text(*loads_told({name: msgspec.json.encode(load).decode() for name, load in loads}))
     return page
 
 

@@ -17,7 +17,7 @@ from headway.bench.keeping import write_output
 from headway.bench.page import Page
 from headway.bench.serving import Load
 from headway.bench.trials import Trial
-from headway.bench.wording import number
+from headway.bench.wording import loads_told, number
 from headway.errors import InvalidConfig
 
 __all__ = ["lines_of", "make_page", "write_index"]
@@ -43,13 +43,11 @@ def make_page(experiment: Experiment, saved: Saved) -> Page:
         ["variant", "headway serve"],
         [[each.name, " ".join(each.options) or "(defaults)"] for each in experiment.variants],
     )
-    loads: dict[str, list[str]] = {}
-    for variant in experiment.variants:
-        text = _described(variant.load or experiment.load)
-        loads.setdefault(text, []).append(variant.name)
-    for text, names in loads.items():
-        of = "" if len(loads) == 1 else f" of {', '.join(names)}"
-        page.text(f"The load{of}: {text}")
+    page.text(
+        *loads_told(
+            {each.name: _described(each.load or experiment.load) for each in experiment.variants}
+        )
+    )
     return page
 
 
