@@ -5,7 +5,8 @@
 Starts `headway serve`, measures what it can take of the load, then sends four fifths of that, in
 rounds of a minute: a tenth of it is bad input, a sixth are clients that go away at some stage, and
 some connections say nothing. After each round all that is under way is awaited. Then nothing may
-run, wait or hold a block, and the memory, threads and files of each process are noted.
+run, wait or hold a block, and a moment later the memory, threads and files of each process are
+noted.
 
 Prints a line for each round, and exits with 1 if a request had no end or a wrong one, if an answer
 was not the one that a quiet server gives, if a block was missing, or if a process grew.
@@ -67,6 +68,8 @@ class Soak:
     usage: Callable[[], dict[str, Usage]]
     rng: Random
     limits: Limits = Limits()
+    rest_s: float = 1.5
+    """After a round: one that has nothing to do gives memory back after a second."""
     say: Callable[[str], object] = print
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -93,6 +96,7 @@ class Soak:
             async with say_nothing(self.url, _SILENT):
                 await self.load(rate, round_s)
                 await self.settle()
+            await asyncio.sleep(self.rest_s)
             self.rounds.append(self.usage())
             self.say(self._line(number, self.counts - before))
         self._client.close()

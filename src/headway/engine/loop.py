@@ -12,6 +12,8 @@ from headway.engine.outputs import OutputDelta
 
 __all__ = ["StepLoop"]
 
+_TIDY_AFTER_S = 1.0
+
 logger = logging.getLogger(__name__)
 
 
@@ -22,6 +24,7 @@ class StepLoop:
         deliver: gets what each step comes to, which may be nothing. Called in the loop's thread.
         failed: is told why, once, where the loop ends by a fault of its own; there too.
         clock: says since when a step runs.
+        tidy: is called once each time there has been nothing to do for `tidy_after_s`; there too.
     """
 
     def __init__(
@@ -31,11 +34,15 @@ class StepLoop:
         deliver: Callable[[list[OutputDelta]], None],
         failed: Callable[[str], None],
         clock: Clock,
+        tidy: Callable[[], None] = lambda: None,
+        tidy_after_s: float = _TIDY_AFTER_S,
     ) -> None:
         self._core = core
         self._deliver = deliver
         self._failed = failed
         self._clock = clock
+        self._tidy = tidy
+        self._tidy_after_s = tidy_after_s
         self._began_s: float | None = None
         self._wake = threading.Event()
         self._stopping = False
@@ -70,7 +77,9 @@ class StepLoop:
             while not self._stopping:
                 self._wake.clear()
                 if not self._core.has_work:
-                    self._wake.wait()
+                    if not self._wake.wait(self._tidy_after_s):
+                        self._tidy()
+                        self._wake.wait()
                     continue
                 self._began_s = self._clock.now()
                 deltas = self._core.step()

@@ -37,6 +37,7 @@ from headway.engine.loop import StepLoop
 from headway.engine.outputs import NewRequest, OutputDelta
 from headway.engine.progress import StepEstimate
 from headway.errors import EngineDead, HeadwayError
+from headway.server.memory import return_memory, share_one_arena
 from headway.server.process.messages import (
     Abort,
     Add,
@@ -94,6 +95,7 @@ def main(argv: Sequence[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()  # a fault in native code tells where
     faulthandler.register(signal.SIGUSR1)  # the server asks so before it kills a hung engine
+    share_one_arena()  # before there are threads
     _, fileno, factory, log_format = argv
     configure_logs(log_format, sys.stderr)
     Child(socket.socket(fileno=int(fileno))).run(factory)
@@ -148,6 +150,7 @@ class Child:
             deliver=self._tell,
             failed=lambda reason: self._outbox.put(Ended(reason)),
             clock=self._clock,
+            tidy=return_memory,
         )
         config = built.config
         ready = Ready(config.max_model_len, built.exactness, CacheInfo.of(config), built.banner())
