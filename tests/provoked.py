@@ -46,14 +46,17 @@ class State:
     """States whose servers are watched together; empty: its own alone."""
     by_command: bool = False
     """Who watches is `headway doctor`, a process of its own."""
-    must: frozenset[str] = frozenset()
-    """Findings of at least a warning that there must be."""
+    must: Mapping[str, str] = field(default_factory=dict)
+    """Findings of at least a warning that there must be, each with a part of its cause."""
     may: frozenset[str] = frozenset()
     """Those that there may be: they follow from the same cause."""
 
     def is_named(self, findings: Sequence[Finding]) -> bool:
-        """And nothing else is."""
-        return self.must <= _complaints(findings) <= self.must | self.may
+        """With its cause, and nothing else is."""
+        complaints = _complaints(findings)
+        return self.must.keys() <= complaints <= self.must.keys() | self.may and all(
+            cause in found(findings, name).cause for name, cause in self.must.items()
+        )
 
 
 def provoke(
@@ -99,7 +102,10 @@ def found(findings: Sequence[Finding], name: str) -> Finding:
 
 def shown(findings: Sequence[Finding]) -> str:
     """For whoever reads why a test failed."""
-    return "\n" + "\n".join(f"{one.severity.name:8} {one.name}: {one.what}" for one in findings)
+    return "\n" + "\n".join(
+        f"{one.severity.name:8} {one.name}: {one.what}" + f" [{one.cause}]" * bool(one.cause)
+        for one in findings
+    )
 
 
 async def _provoke(
@@ -192,7 +198,12 @@ def _examine_by_command(sources: Sequence[Server], for_s: float, every_s: float)
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     findings = [
-        Finding(name=each["name"], severity=Severity[each["severity"].upper()], what=each["what"])
+        Finding(
+            name=each["name"],
+            severity=Severity[each["severity"].upper()],
+            what=each["what"],
+            cause=each["cause"],
+        )
         for each in report["findings"] + report["passed"]
     ]
     assert done.returncode == max(0, worst(findings) - Severity.INFO), done.stderr

@@ -50,7 +50,7 @@ STATES = {
             )
         ),
         begun=("num_preemptions", 1),
-        must=frozenset({"preemptions"}),
+        must={"preemptions": "more is running than the KV cache can hold"},
         may=frozenset({"kv_pressure", "queue_time", "itl_stalls"}),
     ),
     "growing": State(
@@ -64,7 +64,7 @@ STATES = {
                 arrivals=Constant(0.1),
             )
         ),
-        must=frozenset({"waiting_growing"}),
+        must={"waiting_growing": "what holds up the first is 'budget'"},
         may=frozenset({"queue_time"}),
     ),
     "stalling": State(
@@ -85,7 +85,7 @@ STATES = {
                 arrivals=ClosedLoop(1),
             ),
         ),
-        must=frozenset({"itl_stalls"}),
+        must={"itl_stalls": "long prompts"},
         may=frozenset({"queue_time"}),
     ),
 }

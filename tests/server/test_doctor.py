@@ -38,7 +38,10 @@ STATES = {
         ),
     ),
     "idle": State(args={"num_kv_blocks": 64}),
-    "spread badly": State(servers=("healthy", "idle"), must=frozenset({"imbalance"})),
+    "spread badly": State(
+        servers=("healthy", "idle"),
+        must={"imbalance": "the router does not heed how busy the engines are"},
+    ),
     "to spare": State(
         args={"num_kv_blocks": 256},
         workload=load(traffic(input_len=208, output_len=10, arrivals=ClosedLoop(1))),
@@ -47,27 +50,27 @@ STATES = {
         args={"num_kv_blocks": 24, "max_num_seqs": 32},
         workload=load(traffic(input_len=4, output_len=(30, 90), arrivals=ClosedLoop(20))),
         begun=("num_preemptions", 1),
-        must=frozenset({"preemptions"}),
+        must={"preemptions": "more is running than the KV cache can hold"},
         may=frozenset({"kv_pressure", "queue_time", "itl_stalls"}),
     ),
     "narrow": State(
         args={"num_kv_blocks": 256, "max_num_seqs": 2},
         workload=load(traffic(input_len=32, output_len=12, arrivals=ClosedLoop(12))),
         by_command=True,
-        must=frozenset({"running_at_limit", "queue_time"}),
+        must={"running_at_limit": "--max-num-seqs is too low", "queue_time": "'width'"},
     ),
     "growing": State(
         args={"num_kv_blocks": 1024, "max_num_batched_tokens": 64, "max_num_seqs": 32},
         workload=load(traffic(input_len=320, output_len=2, arrivals=Constant(0.1))),
         begun=("request_success", 1),
         windows=2.0,
-        must=frozenset({"waiting_growing"}),
+        must={"waiting_growing": "what holds up the first is 'budget'"},
         may=frozenset({"queue_time"}),
     ),
     "short of blocks": State(
         args={"num_kv_blocks": 33, "block_size": 32},
         workload=load(traffic(input_len=225, output_len=31, arrivals=ClosedLoop(16))),
-        must=frozenset({"kv_pressure"}),
+        must={"kv_pressure": "the KV cache is too small"},
         may=frozenset({"queue_time", "itl_stalls"}),
     ),
     "evicting": State(
@@ -81,7 +84,7 @@ STATES = {
             )
         ),
         begun=("kv_cache_evictions", 50),
-        must=frozenset({"evictions"}),
+        must={"evictions": "prefixes that come again may be gone by then"},
     ),
     "stalling": State(
         args={"num_kv_blocks": 2048, "max_num_batched_tokens": 2048},
@@ -91,13 +94,13 @@ STATES = {
                 name="long", num_prompts=30, input_len=2000, output_len=2, arrivals=Constant(1.2)
             ),
         ),
-        must=frozenset({"itl_stalls"}),
+        must={"itl_stalls": "long prompts"},
         may=frozenset({"queue_time"}),
     ),
     "flooded": State(
         args={"num_kv_blocks": 256, "max_num_seqs": 2, "max_num_queued_reqs": 2},
         workload=load(traffic(input_len=32, output_len=8, arrivals=Constant(0.1))),
-        must=frozenset({"rejections"}),
+        must={"rejections": "a flood"},
         may=frozenset({"running_at_limit", "queue_time"}),
     ),
 }

@@ -8,15 +8,26 @@ whether each word is a token there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from headway.bench.load import Outcome
 from headway.bench.openai import Message, Prompt, Target
 from headway.errors import HeadwayError, InvalidConfig
+from headway.workload import Text, WorkItem
 
-__all__ = ["WORDS", "Form", "cut_to", "measure_frame", "prompt_of", "text_prompt"]
+__all__ = [
+    "WORDS",
+    "Form",
+    "check_lengths",
+    "cut_to",
+    "lengthened",
+    "measure_frame",
+    "prompt_of",
+    "text_prompt",
+]
 
 Form: TypeAlias = Literal["tokens", "text", "chat"]
 """What prompts are: token ids, a text, messages."""
@@ -54,9 +65,7 @@ def prompt_of(outcome: Outcome, form: Form, frame: int) -> Prompt:
     Args:
         outcome: one of a conversation's, of which all before have been answered; or any other.
         form: what to make.
-        frame: tokens that the server adds to a text.
-
-    Raises InvalidConfig where the frame alone is longer.
+        frame: tokens that the server adds to a text, of which each prompt has more.
     """
     turns = _so_far(outcome)
     if form == "tokens":
@@ -110,15 +119,29 @@ async def measure_frame(target: Target) -> int:
     return frame
 
 
-def cut_to(token_ids: Sequence[int], frame: int) -> Sequence[int]:
-    """So many words that the whole prompt has as many tokens as there are `token_ids`.
+def check_lengths(items: Sequence[WorkItem], frame: int, *, free: Container[str]) -> None:
+    """Before anything is sent. Raises InvalidConfig for a prompt that no text can be as short as,
+    unless it is of a class in `free`."""
+    for item in items:
+        if item.input_len <= frame and item.class_name not in free:
+            raise InvalidConfig(
+                "prompts",
+                f"a text has at least {frame + 1} tokens there, as {frame} are the server's own "
+                f"(its chat template); the class {item.class_name!r} has one of {item.input_len}",
+            )
 
-    Raises InvalidConfig where the frame alone is longer.
-    """
-    if len(token_ids) <= frame:
-        raise InvalidConfig(
-            "random_input_len",
-            f"a prompt of {len(token_ids)} tokens is too short: {frame} are the server's own "
-            "(its chat template), and there must be one more",
-        )
+
+def lengthened(item: WorkItem, frame: int) -> WorkItem:
+    """As long as the shortest text, where it is shorter. A later turn never is."""
+    missing = frame + 1 - item.input_len
+    if missing <= 0:
+        return item
+    last = item.prompt[-1]
+    return replace(item, prompt=(*item.prompt, Text(f"{last.key}/more", missing, last.ids)))
+
+
+def cut_to(token_ids: Sequence[int], frame: int) -> Sequence[int]:
+    """So many words that the whole prompt has as many tokens as there are `token_ids`, which are
+    more than the frame."""
+    assert len(token_ids) > frame
     return token_ids[: len(token_ids) - frame]

@@ -112,7 +112,7 @@ def _about_the_load(result: Mapping[str, Any]) -> list[str]:
     if result.get("saturated"):
         found.append(_too_much(result["saturation"]))
     for trace in result.get("traces", ()):
-        if said := _scaling(trace):
+        if said := _scaling(trace, result["frame_tokens"]):
             found.append(f"the trace {trace['name']} was scaled: {said}")
     if result["made_up_answers"]:
         found.append(
@@ -142,7 +142,7 @@ def _too_much(signs: Mapping[str, Any]) -> str:
     return "; ".join(said)
 
 
-def _scaling(trace: Mapping[str, Any]) -> str:
+def _scaling(trace: Mapping[str, Any], frame: int) -> str:
     said = [
         f"{what} times {trace[key]:g}"
         for what, key in (("rate", "rate_scale"), ("lengths", "length_scale"))
@@ -153,6 +153,11 @@ def _scaling(trace: Mapping[str, Any]) -> str:
         for what, key in (("prompts", "cut_inputs"), ("answers", "cut_outputs"))
         if trace[key]
     ]
+    if longer := trace["lengthened_inputs"]:
+        said.append(
+            f"{longer:,} of {trace['requests']:,} prompts lengthened to {frame + 1} tokens, the "
+            "fewest that a text has there"
+        )
     return ", ".join(said)
 
 

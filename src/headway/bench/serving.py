@@ -18,7 +18,14 @@ from headway.bench.figures import Wanted, details, figures
 from headway.bench.http import HttpClient
 from headway.bench.load import Outcome, Run, run_load
 from headway.bench.openai import Api, ApiKind, Target, first_model
-from headway.bench.prompts import WORDS, Form, measure_frame, prompt_of
+from headway.bench.prompts import (
+    WORDS,
+    Form,
+    check_lengths,
+    lengthened,
+    measure_frame,
+    prompt_of,
+)
 from headway.bench.saturation import saturation
 from headway.errors import HeadwayError
 from headway.workload import Trace, WorkItem, Workload
@@ -99,14 +106,16 @@ async def measure(
         frame = await measure_frame(target) if load.text else 0
         sender = _Sender(target, load, form, frame)
         # Before sending: a file that is changed meanwhile must not cost the measurement.
-        traces = [_replayed(trace, load) for trace in load.workload.traces]
+        traces = [_replayed(trace, load, frame) for trace in load.workload.traces]
+        works = [msgspec.structs.replace(load.workload, seed=seed) for seed in load.seeds]
+        sent = [(work, sender.items(work)) for work in works]
+        for _, items in sent:
+            check_lengths(items, frame, free={trace["name"] for trace in traces})
         await _warm_up(sender, load, say)
         runs = []
-        for seed in load.seeds:
-            workload = msgspec.structs.replace(load.workload, seed=seed)
-            items = sender.items(workload)
-            say(f"Sending {len(items):,} requests (seed {seed})")
-            runs.append(await sender.run(workload, items, progress=progress))
+        for work, items in sent:
+            say(f"Sending {len(items):,} requests (seed {work.seed})")
+            runs.append(await sender.run(work, items, progress=progress))
     except OSError as error:
         raise HeadwayError(
             f"no server answers at {server.base_url} ({error}); start one with headway serve, or "
@@ -137,9 +146,11 @@ class _Sender:
     async def run(
         self, workload: Workload, items: Sequence[WorkItem], *, progress: bool = False
     ) -> Run:
-        """Sends `items` of the workload. Bodies are made before the clock starts, as many as
-        memory should hold; the others, and those of turns that follow an answer, as they are sent.
+        """Sends `items` of the workload; those that are shorter than any text, as the shortest.
+        Bodies are made before the clock starts, as many as memory should hold; the others, and
+        those of turns that follow an answer, as they are sent.
         """
+        items = [lengthened(item, self._frame) for item in items]
         bodies = self._first_bodies(items)
         loop = asyncio.get_running_loop()
 
@@ -220,7 +231,7 @@ def _result(runs: Sequence[Run], load: Load) -> dict[str, Any]:
     return result
 
 
-def _replayed(trace: Trace, load: Load) -> dict[str, Any]:
+def _replayed(trace: Trace, load: Load, frame: int) -> dict[str, Any]:
     """What was made of it; the seed changes none of this."""
     replay = trace.replay(load.seeds[0], range(*(_ids(load) or load.workload.token_ids)))
     return {
@@ -231,5 +242,6 @@ def _replayed(trace: Trace, load: Load) -> dict[str, Any]:
         "length_scale": trace.length_scale,
         "cut_inputs": replay.cut_inputs,
         "cut_outputs": replay.cut_outputs,
+        "lengthened_inputs": sum(item.input_len <= frame for item in replay.items),
         "shares_prefixes": replay.shares_prefixes,
     }

@@ -1,7 +1,7 @@
 """`headway doctor`: watches servers, or reads a recording, and says what is wrong and why.
 
-Ends with 0 where all is well, 1 after a warning, 2 after something critical, and 3 where there was
-nothing to judge by: a server that does not answer, say.
+Ends with 0 where all is well, 1 after a warning, 2 after something critical or for wrong usage, and
+3 where there was nothing to judge by: a server that does not answer, say.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from headway.doctor.live import live_lines
 from headway.doctor.recording import recorded_series
 from headway.doctor.report import as_json, as_lines
 from headway.doctor.series import Series
-from headway.doctor.sources import Server
+from headway.doctor.sources import URL, Server
 from headway.doctor.watcher import Watcher, watch
 from headway.errors import HeadwayError, InvalidConfig, SourceError
 
 __all__ = ["run"]
 
 _FOR_S, _EVERY_S = 60.0, 1.0
-_UNKNOWN = 3
+_WRONG_USAGE, _UNKNOWN = 2, 3
+"""The first is what argparse ends with."""
 
 
 def run(args: argparse.Namespace) -> None:
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
         _run(args)
     except (HeadwayError, OSError) as error:
         Terminal().say(f"headway: error: {_explained(error)}")
-        sys.exit(_UNKNOWN)
+        sys.exit(_WRONG_USAGE if isinstance(error, InvalidConfig) else _UNKNOWN)
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -62,23 +63,36 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace, terminal: Terminal) -> None:
+    """Raises InvalidConfig for usage that is wrong, SourceError for a file that is not there."""
     urls = [name for name in args.targets if "://" in name]
     files = [name for name in args.targets if "://" not in name]
     if len(set(args.targets)) < len(args.targets):
-        raise SourceError("a source is given twice")
+        raise InvalidConfig(URL, "the same is given twice")
     if urls and files:
-        raise SourceError(f"give servers or recordings, not {urls[0]} and {files[0]} together")
+        raise InvalidConfig(URL, f"servers or recordings, not {urls[0]} and {files[0]} together")
     for name in files:
         if not Path(name).is_file():
             raise SourceError(
                 f"{name!r} is neither a URL like http://host:8000 nor a file that is there"
             )
-    if files and (args.watch or args.header or args.insecure or args.every_s):
-        raise SourceError("--watch, --every, --header and --insecure are for servers alone")
+    if files:
+        _check_for_files(args)
     if urls and _every_s(args) * 2 > (args.for_s or _FOR_S):
         raise InvalidConfig("every", "must be at most half of --for: a trend needs samples")
     if args.watch and not terminal.shows:
-        raise SourceError("--watch draws on a terminal; for a pipe there is --json")
+        raise InvalidConfig("watch", "draws on a terminal; for a pipe there is --json")
+
+
+def _check_for_files(args: argparse.Namespace) -> None:
+    given = (
+        ("watch", args.watch),
+        ("every", args.every_s),
+        ("header", args.header),
+        ("insecure", args.insecure),
+    )
+    for option, value in given:
+        if value:
+            raise InvalidConfig(option, "is for servers alone")
 
 
 def _every_s(args: argparse.Namespace) -> float:
@@ -125,6 +139,6 @@ def _live(args: argparse.Namespace, terminal: Terminal) -> None:
 def _explained(error: Exception) -> str:
     if isinstance(error, OSError):
         return printable(f"{error.filename}: {error.strerror or error}")
-    if isinstance(error, InvalidConfig):
+    if isinstance(error, InvalidConfig) and error.field != URL:
         return printable(f"--{error}")
     return printable(str(error))

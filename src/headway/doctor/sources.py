@@ -20,10 +20,12 @@ from urllib.request import (
 )
 
 from headway.doctor.exposition import Exposition, read_exposition
-from headway.errors import NotReachable, SourceError
+from headway.errors import InvalidConfig, NotReachable, SourceError
 
-__all__ = ["Page", "Server", "Source"]
+__all__ = ["URL", "Page", "Server", "Source"]
 
+URL = "URL"
+"""What errors call an address that is wrong: it is given without an option's name."""
 _MOST_BYTES = 32 * 2**20
 _TIMEOUT_S = 5.0
 
@@ -63,7 +65,7 @@ class Server:
         headers: go with every request.
         insecure: take any certificate.
 
-    Raises SourceError for a URL that is none.
+    Raises InvalidConfig for a URL that is none.
     """
 
     def __init__(self, url: str, *, headers: Mapping[str, str], insecure: bool = False) -> None:
@@ -135,9 +137,9 @@ def _check(url: str) -> None:
     except ValueError:
         valid = False
     if not valid or parts.query or parts.fragment:
-        raise SourceError(f"a URL must be like http://host:8000, not {url!r}")
+        raise InvalidConfig(URL, f"must be like http://host:8000, not {url!r}")
     if parts.username is not None:
-        raise SourceError("the URL holds a name or password; give it with --header instead")
+        raise InvalidConfig(URL, "holds a name or password; give it with --header instead")
 
 
 def _opener(url: str, insecure: bool) -> OpenerDirector:

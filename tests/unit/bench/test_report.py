@@ -105,10 +105,15 @@ def test_what_the_load_was_is_noted_where_it_matters() -> None:
     )
     trace = {
         "name": "t", "requests": 1000, "rate_scale": 20.0, "length_scale": 1.0,
-        "cut_inputs": 7, "cut_outputs": 0,
+        "cut_inputs": 7, "cut_outputs": 0, "lengthened_inputs": 0,
     }  # fmt: skip
     assert notes(result | {"traces": [trace]}, shared_prefixes=True) == [
         "the trace t was scaled: rate times 20, 7 of 1,000 prompts cut"
+    ]
+    longer = trace | {"cut_inputs": 0, "lengthened_inputs": 2}
+    assert notes(result | {"traces": [longer], "frame_tokens": 7}, shared_prefixes=True) == [
+        "the trace t was scaled: rate times 20, 2 of 1,000 prompts lengthened to 8 tokens, the "
+        "fewest that a text has there"
     ]
     plain = trace | {"rate_scale": 1.0, "cut_inputs": 0}
     assert notes(result | {"traces": [plain]}, shared_prefixes=True) == []

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from headway.bench.figures import Wanted
-from headway.bench.prompts import WORDS, text_prompt
 from headway.bench.serving import Load, Measured, Server, measure
-from headway.errors import HeadwayError, InvalidConfig
+from headway.errors import HeadwayError
 from headway.workload import (
     AtOnce,
     ClosedLoop,
@@ -356,25 +355,6 @@ def test_a_trace_that_is_changed_meanwhile_does_not_cost_the_measurement(tmp_pat
     measured, _ = run(answer, load(work), model="m")
     [trace] = measured.result["traces"]
     assert (trace["requests"], trace["cut_inputs"]) == (2, 1)
-
-
-def test_text_that_cannot_be_fitted_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"random_input_len: a prompt of 7 tokens is too short"):
-        run(chat_server, load(workload(input_len=7), text=True), kind="chat", model="m")
-
-    def bytewise(asked: Asked) -> Reply:
-        count = len(asked.body["messages"][0]["content"])
-        return Reply(body={"usage": {"prompt_tokens": count}})
-
-    with pytest.raises(HeadwayError, match=f"tokens of {len(WORDS)} common words"):
-        run(bytewise, load(text=True), kind="chat", model="m")
-    with pytest.raises(HeadwayError, match="does not say how many tokens"):
-        run(lambda _: Reply(body={}), load(text=True), kind="chat", model="m")
-
-
-def test_a_prompt_of_text_is_its_words() -> None:
-    assert text_prompt((0, 1, len(WORDS) - 1)) == f"Text: the of {WORDS[-1]}"
-    assert len(set(WORDS)) == len(WORDS)
 
 
 def test_it_waits_for_a_server_that_is_not_ready_as_long_as_it_is_told() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from headway.bench.comparison import Comparison, Goal, read_comparison, to_json
 from headway.bench.serving import Load
 from headway.bench.trials import Sample, Trial, Variant
 from headway.cli import main
@@ -19,6 +23,7 @@ from headway.cli.parser import build_parser
 from headway.cli.variants import settings
 from headway.errors import HeadwayError, InvalidConfig
 from headway.workload import Poisson
+from unit.bench.test_comparison import comparison
 
 DETAILS = ("class_names", "output_lens", "ttfts", "itls", "latencies")
 
@@ -181,6 +186,47 @@ def test_compare_tells_what_moved_and_writes_what_it_can_tell_again(
     assert capsys.readouterr().out == told
     assert len(measuring.calls) == 1
     assert "is of headway compare" in failing(capsys, "bench", "sweep", "--from", str(saved))
+
+
+@pytest.mark.parametrize(
+    ("command", "whole", "told"),
+    [
+        (("compare",), comparison(), "Throughput against latency"),
+        (
+            ("bench", "sweep"),
+            comparison(None, Goal(figure="output_throughput")),
+            "Most output tokens: ",
+        ),
+    ],
+    ids=["compare", "sweep"],
+)
+def test_all_that_is_asked_for_is_written_with_its_plots(
+    command: tuple[str, ...],
+    whole: Comparison,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source.json"
+    source.write_text(to_json(whole), encoding="utf-8")
+    written = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "html")}
+    options = (word for kind, path in written.items() for word in (f"--output-{kind}", str(path)))
+    main([*command, "--from", str(source), *options])
+    said = capsys.readouterr().err
+    assert all(f"Written to {path}" in said for path in written.values())
+    assert to_json(read_comparison(written["json"])) == to_json(whole)
+    rows = list(csv.DictReader(written["csv"].read_text(encoding="utf-8").splitlines()))
+    assert [row["variant"] for row in rows] == [trial.variant for trial in whole.trials]
+    html = written["html"].read_text(encoding="utf-8")
+    assert told in html
+    figures = re.findall(r"<figure>\n(<svg.*?</svg>)\n<figcaption>", html, re.DOTALL)
+    assert len(figures) == 4 + 1 + 3  # latencies, throughput, a timeline for each variant
+    words = [" ".join(ElementTree.fromstring(svg).itertext()) for svg in figures]
+    for axis in ("TTFT (ms)", "TPOT (ms)", "ITL (ms)", "E2EL (ms)", "output throughput (tok/s)"):
+        assert [axis in each for each in words].count(True) == 1
+    assert ["running" in each for each in words].count(True) == 3
+    assert "<b>" not in html
+    assert not re.search(r'(src|href)="(?!#)|url\((?!#)', html)
 
 
 @pytest.mark.parametrize(

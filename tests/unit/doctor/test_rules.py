@@ -142,6 +142,23 @@ def test_preemptions_are_shared_by_those_that_still_wait() -> None:
     assert found.figures["preemptions_per_request"] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(
+    ("hits", "says"),
+    [(88, "neither low nor good"), (400, "neither low nor good"), (408, "good"), (720, "good")],
+)
+@pytest.mark.parametrize("ideal", [True, False])
+def test_a_hit_rate_that_is_not_low_says_whether_it_is_good(
+    hits: int, says: str, ideal: bool
+) -> None:
+    known = {"ideal_prefix_cache_queries": 800.0, "ideal_prefix_cache_hits": 1.0 * hits}
+    series = made(counters={"prefix_cache_hits": hits, **(known if ideal else {})})
+    found = of(diagnose([series]), "prefix_hit_rate")
+    assert found.severity is Severity.OK
+    begin, _, best = found.what.partition("; a cache of any size")
+    assert begin.endswith(f"were found in the prefix cache, which is {says}")
+    assert bool(best) == ideal
+
+
 @pytest.mark.parametrize("ideal", [True, False])
 def test_routing_is_advised_where_it_may_be_at_fault(ideal: bool) -> None:
     known = {"ideal_prefix_cache_queries": 800.0, "ideal_prefix_cache_hits": 40.0}

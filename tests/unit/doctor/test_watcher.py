@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,7 +14,7 @@ from headway.clock import VirtualClock
 from headway.doctor.exposition import read_exposition
 from headway.doctor.sources import Page, Server
 from headway.doctor.watcher import Watcher, watch
-from headway.errors import NotReachable, SourceError
+from headway.errors import InvalidConfig, NotReachable, SourceError
 
 METRICS = (
     "# TYPE headway:num_requests_running gauge\n"
@@ -151,15 +152,24 @@ class Web:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
 
-@pytest.fixture
-def web() -> Iterator[Web]:
+@contextmanager
+def answering() -> Iterator[Web]:
+    """It answers within the block."""
     web = Web()
     thread = threading.Thread(target=web.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield web
-    web.server.shutdown()
-    thread.join()
-    web.server.server_close()
+    try:
+        yield web
+    finally:
+        web.server.shutdown()
+        thread.join()
+        web.server.server_close()
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    with answering() as web:
+        yield web
 
 
 def read(url: str, **headers: str) -> Page:
@@ -217,7 +227,7 @@ def test_nobody_there_is_not_reachable(web: Web) -> None:
     "url", ["ftp://h", "http://", "http://h:x", "http://h?a=b", "http://me:secret@h"]
 )
 def test_an_address_that_cannot_be_meant_is_refused(url: str) -> None:
-    with pytest.raises(SourceError, match="URL") as caught:
+    with pytest.raises(InvalidConfig, match=r"^URL: ") as caught:
         Server(url, headers={})
     assert "@" in url or url in str(caught.value)
     assert "secret" not in str(caught.value)

@@ -85,9 +85,9 @@ def _plot_width(trials: Sequence[Trial], page: Page) -> None:
 MAX_NUM_SEQS = Experiment(
     name="max-num-seqs",
     title="max_num_seqs: too low, right, too high",
-    summary="Sixty-four users, and KV memory of 224 blocks, in which about 28 requests fit at "
-    "their full length. The prompts of all 64 fit too, so without a limit that heeds memory all "
-    "are admitted, and then there is no room for their answers.",
+    summary="Sixty-four users, and KV memory of 224 blocks, in which about 29 requests fit at "
+    "their full length. Prompts alone take half of that, so without a limit that heeds memory "
+    "nearly twice as many are admitted, and then there is no room for their answers.",
     variants=tuple(
         Variant(name=_width(seqs), options=("--max-num-seqs", str(seqs), "--num-kv-blocks", "224"))
         for seqs in (_LOW, _RIGHT, _HIGH)

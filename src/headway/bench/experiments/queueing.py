@@ -170,7 +170,7 @@ def _plot_limit(trials: Sequence[Trial], page: Page) -> None:
 QUEUE_LIMIT = Experiment(
     name="queue-limit",
     title="A limit of the queue, under a flood",
-    summary="About three times as many requests as can be served, for eight seconds, with "
+    summary="About twice as many requests as can be served, for eight seconds, with "
     "--max-num-queued-reqs 16 and without. What is refused gets a 429 that says when to come "
     "again.",
     variants=(

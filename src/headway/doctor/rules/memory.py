@@ -42,12 +42,11 @@ def prefix_hit_rate(window: Window) -> Finding:
     if rate is None or asked < LEAST_LOOKUP_TOKENS:
         return unjudged(name, f"too few lookups: {amount(asked)} tokens")
     ideal = window.hit_rate(_IDEAL)
-    what = f"{percent(rate)} of {amount(asked)} prompt tokens were found in the prefix cache"
-    if ideal is not None:
-        what += f"; a cache of any size would have found {percent(ideal)}"
+    found = f"{percent(rate)} of {amount(asked)} prompt tokens were found in the prefix cache"
+    best = "" if ideal is None else f"; a cache of any size would have found {percent(ideal)}"
     figures = {"hit_rate": rate, "lookup_tokens": asked, "ideal_hit_rate": ideal}
     thresholds = {"low": LOW_HIT_RATE, "good": GOOD_HIT_RATE, "lost_to_size": LOST_TO_SIZE}
-    good = fine(name, what, figures, thresholds)
+    good = fine(name, found + best, figures, thresholds)
     if ideal is not None and ideal - rate >= LOST_TO_SIZE:
         return replace(
             good,
@@ -67,7 +66,8 @@ def prefix_hit_rate(window: Window) -> Finding:
                 *(() if ideal is not None else ("with several servers, route by prefix",)),
             ),
         )
-    return good
+    judged = "good" if rate > GOOD_HIT_RATE else "neither low nor good"
+    return replace(good, what=f"{found}, which is {judged}{best}")
 
 
 def _caching_off(name: str, window: Window) -> Finding:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from headway.bench import plots
 from headway.bench.experiments.cache import slots_per_request
 from headway.bench.experiments.catalogue import EXPERIMENTS, experiment_named
 from headway.bench.experiments.experiment import Experiment, quick
 from headway.bench.experiments.prefill import longest_gaps
 from headway.bench.experiments.pressure import mean_running
 from headway.bench.experiments.queueing import rejections
+from headway.bench.experiments.report import make_page
+from headway.bench.experiments.saved import GAPS, KEPT, Saved
 from headway.bench.experiments.static_policy import StaticBatchingPolicy
-from headway.bench.page import Page
+from headway.bench.keeping import slim
 from headway.bench.readings import hit_rate
 from headway.bench.trials import Trial
 from headway.cli.options import engine_options, server_settings
@@ -137,51 +141,61 @@ def test_a_judge_says_unclear_of_a_single_round(name: str) -> None:
 
 
 class Plotted:
-    """In the place of `plots`: what was to be drawn, with nothing empty."""
+    """In the place of `plots`: it draws the same, and nothing may be empty."""
 
     def __init__(self, experiment: Experiment) -> None:
-        self.metrics = {"ttft", "e2el"}
         self.variants = {variant.name for variant in experiment.variants}
         self.classes = {kind.name for kind in experiment.load.workload.classes}
         self.drawn: list[str] = []
 
-    def latency_cdf(
-        self, trials: Sequence[Trial], metric: str = "ttft", class_name: str = ""
-    ) -> str:
-        assert len({trial.variant for trial in trials} & self.variants) >= 2
-        assert not class_name or class_name in self.classes
-        assert metric in self.metrics
-        return self._draw("cdf")
+    def latency_cdf(self, trials: Sequence[Trial], **of: Any) -> str:
+        variants = {trial.variant for trial in trials}
+        assert len(variants & self.variants) >= 2
+        assert of.get("class_name") in {None, *self.classes}
+        return self._draw(plots.latency_cdf(trials, **of), variants)
 
-    def throughput_latency(self, trials: Sequence[Trial], latency_key: str) -> str:
+    def throughput_latency(self, trials: Sequence[Trial], *, latency_key: str) -> str:
         assert all(trial.result[latency_key] for trial in trials)
-        return self._draw("points")
+        svg = plots.throughput_latency(trials, latency_key=latency_key)
+        return self._draw(svg, {trial.variant for trial in trials})
 
     def timeline(self, trial: Trial) -> str:
         assert trial.variant in self.variants
-        return self._draw("timeline")
+        return self._draw(plots.timeline(trial), {"running", "waiting"})
 
     def lines(self, series: Mapping[str, Sequence[tuple[float, float]]], **labels: Any) -> str:
-        assert labels["x_label"]
-        assert labels["y_label"]
         for points in series.values():
             assert len({x for x, _ in points}) >= 2
-        return self._draw("lines")
+        named = {*series, labels["x_label"], labels["y_label"]}
+        return self._draw(plots.lines(series, **labels), named)
 
-    def _draw(self, what: str) -> str:
-        self.drawn.append(what)
-        return "<svg/>"
+    def _draw(self, svg: str, named: Set[str]) -> str:
+        told = {each.text for each in ElementTree.fromstring(svg).iter() if "text" in each.tag}
+        assert named <= told
+        self.drawn.append(svg)
+        return svg
 
 
 @every_experiment
-def test_its_plots_have_all_variants(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_page_has_its_plots_with_all_variants(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = EXPERIMENTS[name]
     plotted = Plotted(experiment)
-    module = sys.modules[experiment.plot.__module__]
-    monkeypatch.setattr(module, "plots", plotted)
-    page = Page(experiment.title)
-    experiment.plot(TRUE[name].trials(experiment), page)
-    assert page.html().count("<svg/>") == len(plotted.drawn) >= 2
+    monkeypatch.setattr(sys.modules[experiment.plot.__module__], "plots", plotted)
+    kept = (*KEPT, GAPS) if experiment.plots_gaps else KEPT
+    saved = Saved(
+        experiment=name,
+        date="2026-03-04T05:06:07Z",
+        machine="a machine",
+        version="1",
+        rounds=3,
+        quick=False,
+        trials=[slim(trial, kept) for trial in TRUE[name].trials(experiment)],
+    )
+    html = make_page(experiment, saved).html()
+    assert html.count("<figure>") == len(plotted.drawn) >= 2
+    assert all(svg in html for svg in plotted.drawn)
 
 
 @every_experiment
