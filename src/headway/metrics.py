@@ -164,6 +164,8 @@ class RequestRecord:
     finished_s: float
     num_prompt_tokens: int
     num_output_tokens: int
+    max_tokens: int
+    """What was asked for, or what max_model_len leaves where that is less."""
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache at the first admission."""
     num_preemptions: int

@@ -129,7 +129,7 @@ ACCEPTED = [
         "prompt_cache_key": ("x",),
         "prompt_cache_retention": ("24h",),
         "temperature": (0, 0.0, 1e-45, 1e-300, 1e-38, 100, 1, None),
-        "top_p": (1, 1e-300, 5e-324, 0.1, None),
+        "top_p": (0, 1, 1e-300, 5e-324, 0.1, None),
         "min_p": (0, 1, 1e-45, None),
         "presence_penalty": (-2, 2, 1e-45, None),
         "frequency_penalty": (-2, 2, None),
@@ -140,7 +140,7 @@ ACCEPTED = [
 
 FLOATS = {
     "temperature": (-1e-45, 100.1, 3.5e38, 1e300),
-    "top_p": (0, -0.1, 1.0000001),
+    "top_p": (-0.1, 1.0000001),
     "min_p": (-0.1, 1.1),
     "presence_penalty": (-2.1, 2.1),
     "frequency_penalty": (-2.1, 2.1),

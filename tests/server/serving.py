@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import httpx
@@ -53,7 +53,9 @@ class InProcessEngine(ServedEngine, Protocol):
 
 
 class Owned:
-    """An engine of this process, as its server ends it."""
+    """An engine of this process, as its server ends it. It is never lost."""
+
+    is_alive = True
 
     def __init__(self, engine: InProcessEngine) -> None:
         self._engine = engine
@@ -77,7 +79,10 @@ def application(engine: InProcessEngine, model: ServedModel) -> ASGIApp:
 
 @contextlib.contextmanager
 def serving(
-    engine: InProcessEngine, model: ServedModel, settings: ServerSettings | None = None
+    engine: InProcessEngine,
+    model: ServedModel,
+    settings: ServerSettings | None = None,
+    wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app,
 ) -> Iterator[str]:
     """Yields the base URL. The settings are those of the address."""
     app = application(engine, model)
@@ -90,7 +95,7 @@ def serving(
     ready = threading.Event()
     with listening(settings) as sock:
         url = url_of(sock, settings).removesuffix("/v1")
-        server = Server(Owned(engine), load, sock, on_ready=ready.set, settings=settings)
+        server = Server(Owned(engine), load, sock, on_ready=ready.set, settings=settings, wrap=wrap)
         thread = threading.Thread(target=lambda: asyncio.run(server.run()))
         thread.start()
         try:
@@ -103,10 +108,12 @@ def serving(
 
 
 @contextlib.contextmanager
-def abandoned_request(client: httpx.Client, body: dict[str, object]) -> Iterator[None]:
+def abandoned_request(
+    client: httpx.Client, body: dict[str, object], headers: str = "Host: x\r\n"
+) -> Iterator[None]:
     """A completions request whose client goes away at the end, whatever came back."""
     content = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\n{headers}Content-Length: {len(content)}\r\n\r\n"
     address = (client.base_url.host, client.base_url.port)
     with socket.create_connection(address, TIMEOUT_S) as connection:
         connection.sendall(head.encode() + content)

@@ -15,6 +15,7 @@ from server.test_prometheus import CACHE, Shown
 from server.test_stats import ENDED, STEP, decodes
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "headway.json"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "serving.md"
 NAME = re.compile(r"\b(?:headway|vllm):\w+")
 GROUPED = re.compile(r"sum by \(([^)]*)\) \((?:rate\()?([\w:]+)")
 LEGEND = re.compile(r"{{(\w+)}}")
@@ -56,6 +57,13 @@ def test_every_series_that_the_dashboard_shows_is_exported(
     asked = [name for expr, _ in expressions(dashboard, namespace) for name in NAME.findall(expr)]
     assert len(asked) > 30
     assert not [name for name in asked if name not in known]
+
+
+def test_every_metric_that_the_guide_acts_on_is_exported() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:num_req|num_pre|kv_cache_u|prefix_cache_h)\w+)", guide))
+    assert len(named) > 3
+    assert {f"headway:{name}" for name in named} <= set(exported("headway"))
 
 
 @pytest.mark.parametrize("namespace", ["headway", "vllm"])

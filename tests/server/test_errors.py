@@ -233,6 +233,16 @@ def test_what_is_too_large_says_in_what_way(
     )
 
 
+def test_more_tokens_than_the_model_takes_never_reach_the_engine(
+    client: httpx.Client, engine: FakeEngine
+) -> None:
+    response = post(client, prompt=[[1], [1] * (engine.model.max_model_len + 1)])
+    error = error_of(response)
+    assert (response.status_code, error["code"]) == (400, "context_length_exceeded")
+    assert error["message"] == "prompt: 101 tokens are more than max_model_len (100)"
+    assert engine.added.empty()
+
+
 def test_a_conversation_that_is_too_long_is_the_messages_fault(
     client: httpx.Client, engine: FakeEngine
 ) -> None:
@@ -249,9 +259,9 @@ def test_what_the_engine_refuses_is_a_400(client: httpx.Client, engine: FakeEngi
     assert error_of(response)["param"] == "stop_token_ids"
 
 
-@pytest.mark.parametrize(("seconds", "header"), [(1.2, "2"), (0.1, "1"), (0.0, "1"), (None, None)])
+@pytest.mark.parametrize(("seconds", "header"), [(1.2, "2"), (0.1, "1"), (0.0, "1"), (None, "1")])
 def test_a_full_queue_is_429_with_the_time_to_come_back(
-    client: httpx.Client, engine: FakeEngine, seconds: float | None, header: str | None
+    client: httpx.Client, engine: FakeEngine, seconds: float | None, header: str
 ) -> None:
     engine.refusal = QueueFull("3 requests are waiting", seconds)
     response = post(client)

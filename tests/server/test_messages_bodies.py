@@ -255,7 +255,7 @@ def test_what_asks_for_nothing_is_taken(client: httpx.Client, field: dict[str, o
         ),
         ({"system": 3}, "system"),
         ({"temperature": 1.5}, "temperature"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": -0.1}, "top_p"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),

@@ -9,6 +9,8 @@ import pytest
 
 from headway.server.api.body import decode, of_kind
 from headway.server.api.chat import ChatRequest
+from headway.server.api.messages import MessagesRequest
+from headway.server.api.responses import ResponsesRequest
 from headway.server.api.responses_input import ITEMS
 from headway.server.errors import ApiError
 
@@ -55,10 +57,42 @@ def test_beside_it_a_number_out_of_range_is_refused() -> None:
 
 
 def test_parts_that_are_decoded_by_their_kind_are_the_same() -> None:
-    text = {"type": "input_text", "text": "a", "hue": None}
+    text = {"type": "input_text", "text": "a", "hue": None, "annotations": None}
     item = of_kind(
         {"type": "message", "role": "user", "content": [text], "hue": None}, ITEMS, "input[0]"
     )
     assert msgspec.to_builtins(item)["content"] == [
         {"type": "input_text", "text": "a"} | {"prompt_cache_breakpoint": None}
     ]
+
+
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "a"}]}
+ASKED: dict[str, Any] = {**CHAT, "model": "m", "max_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "sibling"),
+    [
+        (ChatRequest, {**CHAT, "response_format": {"type": "text"}}, "json_schema"),
+        (ChatRequest, {**CHAT, "response_format": {"type": "json_object"}}, "json_schema"),
+        (MessagesRequest, {**ASKED, "tool_choice": {"type": "none"}}, "disable_parallel_tool_use"),
+        (MessagesRequest, {**ASKED, "tool_choice": {"type": "auto"}}, "name"),
+        (MessagesRequest, {**ASKED, "thinking": {"type": "disabled"}}, "budget_tokens"),
+        (MessagesRequest, {**ASKED, "thinking": {"type": "adaptive"}}, "budget_tokens"),
+        (ResponsesRequest, {"input": "a", "text": {"format": {"type": "text"}}}, "name"),
+    ],
+)
+def test_so_is_one_that_only_another_kind_has(
+    kind: type[ChatRequest | MessagesRequest | ResponsesRequest],
+    sent: dict[str, Any],
+    sibling: str,
+) -> None:
+    decoder = msgspec.json.Decoder(kind)
+    expected = decode(msgspec.json.encode(sent), decoder)
+    *_, chosen = sent.values()
+    place = chosen.get("format") or chosen
+    place[sibling] = None
+    assert decode(msgspec.json.encode(sent), decoder) == expected
+    place[sibling] = 1
+    with pytest.raises(ApiError):
+        decode(msgspec.json.encode(sent), decoder)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -107,6 +108,16 @@ def test_a_field_that_must_ask_for_nothing_says_so(document: dict[str, Any]) -> 
     fields = document["components"]["schemas"]["CompletionRequest"]["properties"]
     assert fields["suffix"] == {"enum": [None]}
     assert fields["spaces_between_special_tokens"] == {"enum": [None, True]}
+
+
+def test_items_that_are_decoded_apart_are_described(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    _, items = schemas["ResponsesRequest"]["properties"]["input"]["anyOf"]
+    names = [re.split(r"[/.]", each["$ref"])[-1] for each in items["items"]["anyOf"]]
+    assert names == ["MessageItem", "FunctionCallItem", "FunctionCallOutputItem", "ReasoningItem"]
+    assert schemas["FunctionCallItem"]["properties"]["type"] == {"enum": ["function_call"]}
+    assert "CustomTool" in str(schemas["MessagesRequest"]["properties"]["tools"])
+    assert "CustomTool" in str(schemas["CountTokensRequest"]["properties"]["tools"])
 
 
 @pytest.mark.parametrize("path", GETS)

@@ -237,6 +237,7 @@ def test_a_terminated_server_finishes_what_it_has_and_takes_no_more(slow: Path) 
             assert os.getpgid(engine) != os.getpgid(running.server.pid)
             running.server.send_signal(signal.SIGTERM)
             assert in_time(lambda: running.status("/ready") == 503)
+            running.server.send_signal(signal.SIGTERM)  # again, as some supervisors do
             assert running.status("/health") == 200
             response = running.post()
             assert (response.status_code, error_code(response.text)) == (503, "draining")
@@ -249,6 +250,38 @@ def test_a_terminated_server_finishes_what_it_has_and_takes_no_more(slow: Path) 
             assert (len(choice["text"]), choice["finish_reason"]) == (100, "length")
         code, out, _ = running.end()
         assert (code, out) == (0, "returned\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "its process has ended (killed by SIGKILL)"),
+        (signal.SIGSTOP, "has not been heard of for "),
+    ],
+)
+def test_an_engine_that_is_lost_while_it_drains_is_told_to_its_clients_and_in_the_exit_code(
+    number: signal.Signals, reason: str, slow: Path
+) -> None:
+    options = {"args": {"model": f"slow:{slow}"}, "settings": {"drain_timeout": TIMEOUT_S}}
+    with processes(**options) as running, ThreadPoolExecutor(1) as pool:
+        slow.touch()
+        with running.stream() as events:
+            whole = pool.submit(running.post)
+            assert in_time(lambda: running.has(running=2, waiting=0))
+            engine = running.engine_pid
+            assert engine is not None
+            running.server.send_signal(signal.SIGTERM)
+            assert in_time(lambda: running.status("/ready") == 503)
+            assert running.status("/health") == 200
+            os.kill(engine, number)
+            assert error_code(list(events)[-1]) == "engine_dead"  # and no [DONE]
+            response = whole.result(TIMEOUT_S)
+            assert (response.status_code, error_code(response.text)) == (503, "engine_dead")
+        code, out, said = running.end()
+        assert code == 1
+        assert "returned" not in out
+        assert reason in said
+        assert in_time(lambda: is_gone(engine))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +310,7 @@ def test_what_does_not_finish_in_time_is_told_so(
         assert engine is None or is_gone(engine)
 
 
-def test_a_second_signal_ends_both_processes_at_once(slow: Path) -> None:
+def test_an_interrupt_while_it_drains_ends_both_processes_at_once(slow: Path) -> None:
     options = {"args": {"model": f"slow:{slow}"}, "settings": {"drain_timeout": TIMEOUT_S}}
     with processes(**options) as running, contextlib.ExitStack() as stack:
         slow.touch()

@@ -124,6 +124,7 @@ def test_an_ended_request_is_counted_by_its_reason_and_timed() -> None:
             "request_prompt_tokens_sum": 60,
             "request_prefill_kv_computed_tokens_sum": 14,
             "request_generation_tokens_sum": 11,
+            "request_params_max_tokens_sum": 80,
         }
     )
 

@@ -60,7 +60,7 @@ def test_there_is_a_line_every_ten_seconds_of_work(lines: list[dict[str, object]
     }
 
 
-def test_nothing_to_do_leaves_no_line_and_begins_anew(lines: list[dict[str, object]]) -> None:
+def test_a_pause_as_long_leaves_no_line_and_begins_anew(lines: list[dict[str, object]]) -> None:
     logged = Logged()
     logged.run(100, 105)
     logged.state = IDLE
@@ -70,6 +70,19 @@ def test_nothing_to_do_leaves_no_line_and_begins_anew(lines: list[dict[str, obje
     assert len(lines) == 0
     logged.run(509, 510)
     assert (len(lines), lines[0]["output_tokens_per_s"]) == (1, 3.0)
+
+
+def test_requests_with_shorter_pauses_between_them_are_traffic(
+    lines: list[dict[str, object]],
+) -> None:
+    logged = Logged()
+    for begin in range(100, 125, 5):
+        logged.state = STATE
+        logged.run(begin, begin + 2)
+        logged.state = IDLE
+        logged.log.observe(logged.step(None, ENDED, at=begin + 2.0))
+    rates = [line["output_tokens_per_s"] for line in lines]
+    assert rates == [1.4, 1.2]  # five steps of three tokens in 11 s, then four in 10 s
 
 
 def test_who_waits_says_for_what(lines: list[dict[str, object]]) -> None:

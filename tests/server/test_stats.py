@@ -45,6 +45,7 @@ ENDED = RequestRecord(
     finished_s=4.0,
     num_prompt_tokens=30,
     num_output_tokens=11,
+    max_tokens=40,
     num_cached_tokens=16,
     num_preemptions=0,
     priority=0,

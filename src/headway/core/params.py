@@ -136,8 +136,6 @@ class SamplingParams:
     def _check_distribution(self) -> None:
         _check_float("temperature", self.temperature, 0.0, 100.0)
         _check_float("top_p", self.top_p, 0.0, 1.0)
-        if self.top_p == 0.0:
-            raise InvalidRequest("top_p", "must be more than 0 (for greedy, set temperature to 0)")
         _check_int("top_k", self.top_k, -1)
         _check_float("min_p", self.min_p, 0.0, 1.0)
         if self.seed is not None:

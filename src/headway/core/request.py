@@ -253,6 +253,7 @@ class Request:
             finished_s=now,
             num_prompt_tokens=self.num_prompt_tokens,
             num_output_tokens=self.num_output_tokens,
+            max_tokens=self.max_total_tokens - self.num_prompt_tokens,
             num_cached_tokens=self.num_cached_tokens,
             num_preemptions=self.num_preemptions,
             priority=self.priority,

@@ -142,9 +142,9 @@ def _translated(error: Exception) -> ApiError:
         case InvalidRequest():
             return bad_request(str(error), error.field)
         case QueueFull():
-            return ApiError(
-                429, str(error), code="queue_full", headers=_retry_after(error.retry_after_s)
-            )
+            # A queue that has not moved yet says nothing of when it will.
+            headers = _retry_after(error.retry_after_s or 0.0)
+            return ApiError(429, str(error), code="queue_full", headers=headers)
         case EngineDead():
             return ApiError(
                 503, str(error), code="engine_dead", headers=_retry_after(error.retry_after_s)

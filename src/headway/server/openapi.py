@@ -68,7 +68,11 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
             schema["additionalProperties"] = {"type": "null"}  # as if it were not there
     for kind, reference in references.items():
         if issubclass(kind, Body):
-            _narrow(schemas[reference["$ref"].rpartition("/")[2]], kind)
+            schema = schemas[reference["$ref"].rpartition("/")[2]]
+            _narrow(schema, kind)
+            for field, items in kind.kinds.items():
+                of_items = {"anyOf": [references[item] for item in items.values()]}
+                _list_in(schema["properties"][field])["items"] = of_items
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         described = _operation(operation, references)
@@ -91,13 +95,21 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
 
 def _kinds(operation: Operation) -> list[type[Struct]]:
     answer = [] if operation.answer is None else [operation.answer]
-    return [*operation.body, *answer, operation.error]
+    bodies = [body for body in operation.body if issubclass(body, Body)]
+    items = [kind for body in bodies for kinds in body.kinds.values() for kind in kinds.values()]
+    return [*operation.body, *items, *answer, operation.error]
 
 
 def _narrow(schema: dict[str, Any], kind: type[Body]) -> None:
     """A field that is taken only where it asks for nothing says so."""
     for field, values in kind.neutral.items():
         schema["properties"][field] = {"enum": [None, *values]}
+
+
+def _list_in(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a field says of lists, which may be one of several things that it takes."""
+    (found,) = [each for each in schema.get("anyOf", [schema]) if each.get("type") == "array"]
+    return found  # type: ignore[no-any-return]
 
 
 def _operation(

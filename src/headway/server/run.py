@@ -1,7 +1,7 @@
 """The server's life: it listens, loads, serves, drains, and ends.
 
     listening ─▶ loading ─▶ serving ─ signal ─▶ draining ─▶ stopped: `Server.run` returns
-                    │           └──── the engine is lost ──────────▶ it raises EngineDead
+                    │           └──── the engine is lost ──────┴───▶ it raises EngineDead
                     └──────────────── and a signal ────────────────▶ it returns
 
 What the two signals mean, and how much time each gives, is said in `serve`.
@@ -45,6 +45,11 @@ _LINGER_S = 1.5
 
 class OwnedEngine(Protocol):
     """An engine as its server ends it; who makes the application starts it."""
+
+    @property
+    def is_alive(self) -> bool:
+        """It takes requests."""
+        ...
 
     async def dead(self) -> EngineDead:
         """Returns once it is lost for good, and why."""
@@ -132,6 +137,9 @@ class Server:
         _logger.info("draining", extra={"fields": fields})
         await asyncio.wait([asyncio.ensure_future(gate.idle())], timeout=self._drain_s)
         _logger.info("stopping", extra={"fields": {"cut_off": gate.num_active}})
+        if not self._engine.is_alive:  # what was accepted was not finished
+            with contextlib.suppress(TimeoutError):  # another engine starts: that is not waited for
+                raise await asyncio.wait_for(self._engine.dead(), _LINGER_S)
 
     async def _first(self, work: asyncio.Future[Any]) -> bool:
         """Whether the work is done before the server is to stop; else it is cancelled."""
@@ -145,7 +153,7 @@ class Server:
 
 def serve(server: Server, *, drain_timeout_s: float) -> None:
     """Runs it until SIGTERM, which gives accepted requests so long, or SIGINT, which gives them
-    `INTERRUPT_DRAIN_S`. A second signal ends the process at once.
+    `INTERRUPT_DRAIN_S`. A SIGINT after either ends the process at once; a SIGTERM changes nothing.
 
     Must be called in the main thread. Raises what `Server.run` raises.
     """
@@ -188,6 +196,8 @@ def _signals(server: Server, drain_timeout_s: float) -> Iterator[None]:
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         if server.is_stopping:
+            if number == signal.SIGTERM:
+                return  # some supervisors repeat it; what they mean by at once is SIGKILL
             os._exit(128 + number)  # the engine's process sees that, and ends
         drain_s = INTERRUPT_DRAIN_S if number == signal.SIGINT else drain_timeout_s
         server.stop(drain_s)

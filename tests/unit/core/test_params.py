@@ -27,7 +27,7 @@ def test_the_defaults_are_vllms() -> None:
         ("temperature", float("inf")),
         ("temperature", "hot"),
         pytest.param("temperature", 10**400, id="temperature-huge"),
-        ("top_p", 0.0),
+        ("top_p", -0.1),
         ("top_p", 1.1),
         ("top_k", -2),
         ("min_p", 1.5),

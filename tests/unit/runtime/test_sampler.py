@@ -244,9 +244,10 @@ def test_ties_at_the_edge_keep_the_lower_tokens_and_no_more(params: dict[str, An
     assert sorted(plain) == expected
 
 
-def test_a_tiny_top_p_keeps_the_likeliest_even_of_equals() -> None:
+@pytest.mark.parametrize("top_p", [0.0, 1e-300])
+def test_a_tiny_top_p_keeps_the_likeliest_even_of_equals(top_p: float) -> None:
     logits = np.zeros((1, 5), dtype=np.float32)
-    assert draw(logits, [row_of(seed=3, top_p=1e-300)]) == [0]
+    assert draw(logits, [row_of(seed=3, top_p=top_p)]) == [0]
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 5e-324])

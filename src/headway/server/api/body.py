@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
@@ -38,6 +38,9 @@ class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     neutral: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     """Field that is not implemented → the values, beside null, that ask for nothing."""
 
+    kinds: ClassVar[Mapping[str, Mapping[str, type[msgspec.Struct]]]] = {}
+    """Field whose items are decoded apart, by `of_kind` → what they may be, by their `type`."""
+
     def check(self) -> None:
         """Raises `InvalidRequest` for what is well formed and not supported."""
         for field, values in self.neutral.items():
@@ -52,9 +55,11 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 _ERROR_PATTERN = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
 _FIELD_PATTERN = re.compile(r"Object (?P<fault>contains unknown|missing required) field `(.*)`")
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NO_BACKSLASH = re.compile(rb"[^\\]")
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_NEITHER_BRACKETS_NOR_QUOTES = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_PIECE_BYTES = 1 << 17
+"""Read in one go, with the interpreter's lock held."""
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[BodyT]) -> BodyT:
@@ -147,12 +152,27 @@ def is_too_deep(body: bytes) -> bool:
     """Of JSON that is valid."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False
-    brackets = _STRING.sub(b"", body).translate(_ONE_KIND, _NOT_BRACKETS)
+    brackets = b"".join(_outside_strings(body))
     for _ in range(MAX_DEPTH):  # each time the innermost go
         if not brackets:
             break
         brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
+
+
+def _outside_strings(body: bytes) -> Iterator[bytes]:
+    """The brackets of valid JSON, all as square ones."""
+    begin, inside = 0, 0
+    while begin < len(body):
+        # Not between a backslash and what it escapes.
+        last = _NO_BACKSLASH.search(body, begin + _PIECE_BYTES)
+        end = len(body) if last is None else last.end()
+        piece = body[begin:end].replace(rb"\\", b"").replace(rb"\"", b"")
+        piece = piece.translate(_ONE_KIND, _NEITHER_BRACKETS_NOR_QUOTES)
+        parts = piece.replace(b'""', b"").split(b'"')
+        yield from parts[inside::2]
+        inside ^= (len(parts) - 1) & 1
+        begin = end
 
 
 def _unsayable(body: bytes) -> ApiError | None:

@@ -31,7 +31,7 @@ class ToolCall(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A call that an earlier answer made."""
 
     id: str
-    type: Literal["function"] = "function"
+    type: Literal["function"] | None = None
     function: CalledFunction
 
 

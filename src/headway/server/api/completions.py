@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from headway.core.plan import TokenLogprobs
-from headway.errors import InvalidRequest
+from headway.errors import InvalidRequest, RequestTooLarge
 from headway.server.api.body import Int, decode
 from headway.server.api.logprobs import CompletionLogprobs, PromptLogprob, TextOffsets
 from headway.server.api.openai import GenerationRequest, ReplyHead, Usage, usage_of
@@ -225,24 +226,28 @@ class Completions:
         params = request.sampling_params(self._model.sampling_defaults)
         head = ReplyHead.of("cmpl", request, params, self._model)
         reply = CompletionReply(head, request, prompts)
-        add_special_tokens = request.add_special_tokens is not False
-
-        def encode() -> list[Sequence[int]]:
-            return [
-                self._model.tokenizer.encode(
-                    prompt, add_special_tokens=add_special_tokens, at_most=self._model.max_model_len
-                )
-                if isinstance(prompt, str)
-                else prompt
-                for prompt in prompts
-            ]
-
+        encode = partial(
+            self._tokens_of, add_special_tokens=request.add_special_tokens is not False
+        )
         return job_of(
             request,
             params=params,
             reply=reply,
-            encode=encode,
+            encode=lambda: [encode(prompt) for prompt in prompts],
             names={},
             tenant=request.user,
             num_prompts=len(prompts),
         )
+
+    def _tokens_of(self, prompt: str | Sequence[int], *, add_special_tokens: bool) -> Sequence[int]:
+        """Refuses too many of either kind where only this request waits for that."""
+        at_most = self._model.max_model_len
+        if isinstance(prompt, str):
+            return self._model.tokenizer.encode(
+                prompt, add_special_tokens=add_special_tokens, at_most=at_most
+            )
+        if len(prompt) > at_most:
+            raise RequestTooLarge(
+                "prompt", f"{len(prompt):,} tokens are more than max_model_len ({at_most:,})"
+            )
+        return prompt

@@ -57,6 +57,9 @@ class CustomTool(Struct, kw_only=True, forbid_unknown_fields=True):
     """Without effect: a stream gives all inputs as they come."""
 
 
+_TOOLS = {"custom": CustomTool}
+
+
 class _Choice(Struct, kw_only=True, tag_field="type", forbid_unknown_fields=True):
     disable_parallel_tool_use: bool | None = None
 
@@ -136,6 +139,7 @@ class PromptBody(ScheduledBody, kw_only=True):
         "mcp_servers": ([],),
         "speed": ("standard",),
     }
+    kinds: ClassVar[Mapping[str, Mapping[str, type[Struct]]]] = {"tools": _TOOLS}
 
     def check(self) -> None:
         super().check()
@@ -171,7 +175,7 @@ class PromptBody(ScheduledBody, kw_only=True):
         return StructuredOutputs(json=schema, path="output_config.format.schema")
 
     def _tool(self, index: int, given: Mapping[str, Any]) -> Tool:
-        tool = of_kind(given, {"custom": CustomTool}, f"tools[{index}]", default="custom")
+        tool = of_kind(given, _TOOLS, f"tools[{index}]", default="custom")
         return Tool(
             name=tool.name,
             description=tool.description,

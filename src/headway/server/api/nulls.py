@@ -13,7 +13,8 @@ __all__ = ["without_unknown_nulls"]
 
 def without_unknown_nulls(value: Any, kind: object) -> Any:
     """JSON's `value` without the members that are null and that no struct has which `kind` has in
-    their place. What is free there (a schema, for one) is left as it is.
+    their place; where a tag says which of several it is, without those that this one does not have.
+    What is free there (a schema, for one) is left as it is.
     """
     return _pruned(value, [_info(kind)])
 
@@ -32,8 +33,9 @@ def _pruned(value: Any, places: Iterable[inspect.Type]) -> Any:
     structs = [member for member in members if isinstance(member, inspect.StructType)]
     if not structs or not isinstance(value, dict):
         return value
+    said = [each for each in structs if each.tag_field and value.get(each.tag_field) == each.tag]
     fields: dict[str, list[inspect.Type]] = {}
-    for struct in structs:
+    for struct in said or structs:
         if struct.tag_field is not None:
             fields.setdefault(struct.tag_field, [])
         for field in struct.fields:

@@ -21,7 +21,7 @@ from headway.server.api.conversation import (
     check_size,
     prepare,
 )
-from headway.server.api.responses_input import Turns
+from headway.server.api.responses_input import ITEMS, Turns
 from headway.server.api.responses_reply import Response, ResponsesReply
 from headway.server.api.scheduled import ScheduledBody, job_of
 from headway.server.errors import OPENAI_ERRORS
@@ -50,6 +50,9 @@ class FunctionTool(Struct, kw_only=True, forbid_unknown_fields=True):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+_TOOLS = {"function": FunctionTool}
 
 
 class NamedFunction(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -158,6 +161,7 @@ class ResponsesRequest(ScheduledBody, kw_only=True):
         "prompt": (),
         "truncation": ("disabled",),
     }
+    kinds: ClassVar[Mapping[str, Mapping[str, type[Struct]]]] = {"input": ITEMS, "tools": _TOOLS}
 
     @property
     def logprobs(self) -> bool:
@@ -181,8 +185,7 @@ class ResponsesRequest(ScheduledBody, kw_only=True):
     def functions(self) -> list[FunctionTool]:
         """Raises `InvalidRequest` for other tools, and `ApiError` for what is wrong in one."""
         return [
-            of_kind(tool, {"function": FunctionTool}, f"tools[{index}]")
-            for index, tool in enumerate(self.tools or ())
+            of_kind(tool, _TOOLS, f"tools[{index}]") for index, tool in enumerate(self.tools or ())
         ]
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:

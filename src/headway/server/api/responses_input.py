@@ -11,7 +11,7 @@ from msgspec import Struct
 from headway.server.api.body import of_kind
 from headway.server.api.conversation import tool_call
 
-__all__ = ["Turns"]
+__all__ = ["ITEMS", "Turns"]
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

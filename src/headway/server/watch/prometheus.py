@@ -163,6 +163,7 @@ class PrometheusMetrics:
         self._ended[request.finish_reason].inc()
         self._prompt_length.observe(request.num_prompt_tokens)
         self._output_length.observe(request.num_output_tokens)
+        self._output_limit.observe(request.max_tokens)
         self._e2e.observe(request.finished_s - request.arrival_s)
         if self._by_tenant:
             self._tenant_requests.add(1, request.tenant)
@@ -336,3 +337,6 @@ class PrometheusMetrics:
             "request_prefill_kv_computed_tokens", "Of those, tokens not found in the prefix cache"
         )
         self._output_length = tokens("request_generation_tokens", "Output tokens of a request")
+        self._output_limit = tokens(
+            "request_params_max_tokens", "Output tokens that a request could have had"
+        )

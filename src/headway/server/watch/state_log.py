@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from headway.server.watch.stats import StepStats
 
@@ -16,24 +17,25 @@ INTERVAL_S = 10.0
 class StateLog:
     """Takes the engine's `StepStats`, whose times are its clock.
 
-    A line tells of the time since the one before, or since the engine last had nothing to do; so
-    less than `interval_s` of work in one go leaves none.
+    A line tells of the time since the one before, or since work came after as long a pause as
+    `interval_s`; so traffic that ends sooner leaves none.
     """
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
-        self._began_s: float | None = None
-        self._begin(None)
+        self._idle_since_s: float | None = -math.inf
+        """None: there is work."""
+        self._begin(-math.inf)
 
-    def _begin(self, now_s: float | None) -> None:
+    def _begin(self, now_s: float) -> None:
         self._began_s = now_s
         self._num_prompt = self._num_output = self._num_preemptions = self._num_ended = 0
 
     def observe(self, stats: StepStats) -> None:
         work = stats.work
-        if self._began_s is None:
-            self._begin(stats.time_s - (0.0 if work is None else work.duration_s))
-        assert self._began_s is not None
+        since_s = stats.time_s - (0.0 if work is None else work.duration_s)
+        if self._idle_since_s is not None and since_s - self._idle_since_s >= self._interval_s:
+            self._begin(since_s)
         if work is not None:
             self._num_prompt += work.num_prompt_tokens + work.first[1]
             self._num_output += work.num_output_tokens
@@ -42,8 +44,8 @@ class StateLog:
         if (elapsed_s := stats.time_s - self._began_s) >= self._interval_s:
             self._log(stats, elapsed_s)
             self._begin(stats.time_s)
-        if not (stats.state.num_running or stats.state.num_waiting):
-            self._begin(None)
+        has_work = stats.state.num_running or stats.state.num_waiting
+        self._idle_since_s = None if has_work else stats.time_s
 
     def _log(self, stats: StepStats, elapsed_s: float) -> None:
         state = stats.state
