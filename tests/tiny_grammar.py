@@ -25,6 +25,7 @@ __all__ = [
     "compiled",
     "compiler",
     "tiny_tokenizer",
+    "tiny_vocabulary",
 ]
 
 _PIECES = ('{"', '":', '",', "ab", "ba", "true", "fals", "\n ", "é", "1.", "", "a")
@@ -41,10 +42,9 @@ END = len(TOKENS) - 1
 """Both of the last two are marks for the model: their texts are not text."""
 
 
-@cache
-def tiny_tokenizer(*, has_end: bool = True) -> Tokenizer:
+def tiny_vocabulary(*, has_end: bool = True) -> Vocabulary:
     assert len(TOKENS) == TINY.vocab_size
-    vocabulary = Vocabulary(
+    return Vocabulary(
         backend=BackendTokenizer(WordLevel({}, unk_token="")),
         token_bytes=TOKENS,
         size=len(TOKENS),
@@ -52,7 +52,11 @@ def tiny_tokenizer(*, has_end: bool = True) -> Tokenizer:
         bos_token_id=None,
         eos_token_ids=(END,) if has_end else (),
     )
-    return Tokenizer(vocabulary)
+
+
+@cache
+def tiny_tokenizer(*, has_end: bool = True) -> Tokenizer:
+    return Tokenizer(tiny_vocabulary(has_end=has_end))
 
 
 @cache

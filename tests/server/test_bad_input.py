@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from headway.server.api.body import decode
-from server.anything import AnythingEngine
+from server.anything import HALVES, AnythingEngine
 from server.bad_chats import CHATS
 from server.bad_input import GOOD, ROWS, Row
 from server.bad_items import ITEMS
+from server.bad_schemas import SCHEMAS
 from server.bodies import STRUCTS
+from tiny_grammar import TOKENS
 from waiting import in_time
 
 WITNESS = {"prompt": "witness", "max_tokens": 8, "seed": 7, "stream": True}
@@ -36,7 +38,9 @@ def send(anything_client: httpx.Client, path: str, body: bytes) -> httpx.Respons
     return anything_client.post(path, content=body, headers={"content-type": "application/json"})
 
 
-@pytest.mark.parametrize("row", [*ROWS, *CHATS, *ITEMS], ids=lambda row: f"{row.path}: {row.name}")
+@pytest.mark.parametrize(
+    "row", [*ROWS, *CHATS, *ITEMS, *SCHEMAS], ids=lambda row: f"{row.path}: {row.name}"
+)
 def test_the_table(
     anything_client: httpx.Client, anything: AnythingEngine, undisturbed: str, row: Row
 ) -> None:
@@ -59,6 +63,22 @@ def check_error(response: httpx.Response, param: str | None) -> None:
         assert param in error["message"]
     else:
         assert error["param"] == param
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_a_prompt_that_ends_within_a_character_does_not_make_the_answer_half_of_one(
+    anything_client: httpx.Client, echo: bool
+) -> None:
+    first, second = HALVES
+    body = {"prompt": [TOKENS.index(b"{"), first], "max_tokens": 1, "echo": echo}
+    before = "{\ufffd" if echo else ""
+    # An answer that would go on with the character, and one that does not.
+    for answer, text in ([second], "\ufffd"), ([TOKENS.index(b"b")], "b"):
+        asked = body | {"allowed_token_ids": answer}
+        whole = anything_client.post("/v1/completions", json=asked)
+        assert whole.json()["choices"][0]["text"] == before + text
+        stream = anything_client.post("/v1/completions", json=asked | {"stream": True})
+        assert text_of(stream.text) == before + text
 
 
 @pytest.mark.parametrize("path", STRUCTS)

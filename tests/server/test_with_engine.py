@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import httpx
 import pytest
 
+from headway.server.settings import ServerSettings
+from headway.server.watch.telemetry import Telemetry
 from server.serving import TIMEOUT_S, abandoned_request, serving
 from server.tiny_engine import ALPHABET, TinyEngine
 from waiting import in_time
@@ -160,6 +164,62 @@ def test_the_blocks_of_a_client_that_goes_away_are_free(
     assert tiny.ended.get(timeout=TIMEOUT_S).finish_reason == "abort"
     assert in_time(lambda: tiny.kv.num_used == 0)
     assert_idle(client)
+
+
+def test_clients_that_go_at_once_are_in_no_further_plan(
+    client: httpx.Client, tiny: TinyEngine
+) -> None:
+    tiny.hold()
+    body: dict[str, object] = {"prompt": PROMPT, "max_tokens": 80, "stream": True}
+    with contextlib.ExitStack() as clients:
+        for _ in range(20):
+            clients.enter_context(abandoned_request(client, body))
+        tiny.wait_for(20)
+        assert tiny.executor.entered.wait(TIMEOUT_S)
+    for _ in range(20):  # while the step is held: none waits for it to end
+        tiny.engine.aborted.get(timeout=TIMEOUT_S)
+    tiny.gate.set()
+    reasons = [tiny.ended.get(timeout=TIMEOUT_S).finish_reason for _ in range(20)]
+    assert reasons == ["abort"] * 20
+    assert text_of(post(client, max_tokens=1))
+    assert len(tiny.batch_sizes) == 2, "the step that was held, and that of the next request"
+    assert in_time(lambda: tiny.kv.num_used == 0)
+
+
+@pytest.fixture
+def watched(tiny: TinyEngine) -> Iterator[httpx.Client]:
+    """Of a server that takes, and gives, ids of requests."""
+    telemetry = Telemetry(ServerSettings(), now=time.monotonic, epoch_s=0.0)
+    telemetry.model_opened(tiny.model.name, by_tenant=False)
+    with (
+        serving(tiny.engine, tiny.model, wrap=lambda app: telemetry.wrap(app, ())) as url,
+        httpx.Client(base_url=url, timeout=TIMEOUT_S) as client,
+    ):
+        yield client
+        tiny.gate.set()
+
+
+def test_a_request_id_may_come_again_while_its_request_is_being_aborted(
+    watched: httpx.Client, tiny: TinyEngine
+) -> None:
+    text = text_of(post(watched))
+    tiny.hold()
+    body: dict[str, object] = {"prompt": PROMPT, "max_tokens": 80, "stream": True}
+    with abandoned_request(watched, body, "Host: x\r\nX-Request-Id: mine\r\n"):
+        tiny.wait_for(1)
+        assert tiny.executor.entered.wait(TIMEOUT_S)
+    tiny.engine.aborted.get(timeout=TIMEOUT_S)
+    with ThreadPoolExecutor(1) as pool:
+        again = {"prompt": PROMPT, "temperature": 0, "max_tokens": 12}
+        headers = {"X-Request-Id": "mine"}
+        asked = pool.submit(watched.post, "/v1/completions", json=again, headers=headers)
+        tiny.wait_for(1)  # its step, in which the first has a part, has not ended
+        tiny.gate.set()
+        response = asked.result(TIMEOUT_S)
+    assert text_of(response) == text
+    assert response.headers["X-Request-Id"] == "mine"
+    assert in_time(lambda: tiny.kv.num_used == 0)
+    assert_idle(watched)
 
 
 def test_a_request_that_fails_its_step_ends_alone(client: httpx.Client, tiny: TinyEngine) -> None:

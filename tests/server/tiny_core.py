@@ -15,7 +15,9 @@ from headway.core.scheduler import Scheduler
 from headway.engine.core import EngineCore
 from headway.engine.outputs import OutputProcessor
 from headway.errors import InvalidRequest, RequestTooLarge
+from headway.grammar.pool import GrammarPool
 from headway.runtime.reference import ReferenceExecutor
+from headway.text.tokenizer import Tokenizer
 from tiny import TINY, tiny_weights
 
 __all__ = [
@@ -94,8 +96,10 @@ def tiny_core(
     *,
     max_num_seqs: int = 16,
     max_num_queued_reqs: int | None = None,
-    tokenizer: AlphabetTokenizer | None = None,
+    tokenizer: AlphabetTokenizer | Tokenizer | None = None,
+    grammars: GrammarPool | None = None,
 ) -> EngineCore:
+    tokenizer = tokenizer or AlphabetTokenizer()
     door = Door(
         max_model_len=MAX_MODEL_LEN,
         vocab_size=TINY.vocab_size,
@@ -110,9 +114,10 @@ def tiny_core(
             max_num_seqs=max_num_seqs,
         ),
         executor=executor,
-        outputs=OutputProcessor(tokenizer or AlphabetTokenizer()),
+        outputs=OutputProcessor(tokenizer),
         clock=MonotonicClock(),
-        eos_token_ids=(),
+        eos_token_ids=tokenizer.eos_token_ids,
+        grammars=grammars,
         seeds=random.Random(0),
         debug_invariants=True,
     )

@@ -11,8 +11,10 @@ from headway.engine.async_engine import AsyncEngine, RequestStream
 from headway.engine.core import EngineCore
 from headway.engine.exactness import Exactness
 from headway.engine.outputs import NewRequest
+from headway.grammar.pool import GrammarPool
 from headway.metrics import Observer, RequestRecord, StepRecord
 from headway.server.generation import ServedModel
+from headway.text.tokenizer import Tokenizer
 from server.serving import CREATED, MODEL, TIMEOUT_S
 from server.tiny_core import (
     ALPHABET,
@@ -60,7 +62,8 @@ class TinyEngine:
         *,
         num_blocks: int = NUM_BLOCKS,
         max_num_queued_reqs: int | None = None,
-        tokenizer: AlphabetTokenizer | None = None,
+        tokenizer: AlphabetTokenizer | Tokenizer | None = None,
+        grammars: GrammarPool | None = None,
     ) -> None:
         tokenizer = tokenizer or AlphabetTokenizer()
         self.ended: queue.Queue[RequestRecord] = queue.Queue()
@@ -74,6 +77,7 @@ class TinyEngine:
             self.kv,
             max_num_queued_reqs=max_num_queued_reqs,
             tokenizer=tokenizer,
+            grammars=grammars,
         )
         self.engine = TellingEngine(core, self._observe)
         self.model = ServedModel(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hard_schemas import nested, values
 from headway.core.structured import StructuredOutputs
 from headway.errors import InvalidRequest
 from headway.grammar.compiler import GrammarCompiler
@@ -18,23 +19,8 @@ SOON_S = 5.0
 """Of one processor. The pool's deadline: what takes longer would hold up one of its threads."""
 
 
-def nested(depth: int, kind: str, width: int = 3) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    for level in range(depth):
-        options = [
-            {"type": "object", "properties": {f"{level}{i}": schema}, "required": [f"{level}{i}"]}
-            for i in range(width)
-        ]
-        schema = {kind: options}
-    return schema
-
-
 def deep(depth: int) -> str:
     return '{"items":' * depth + "{}" + "}" * depth
-
-
-def values(count: int) -> list[str]:
-    return [f"aba {index}" for index in range(count)]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
