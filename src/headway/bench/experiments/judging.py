@@ -124,13 +124,17 @@ def rises(
     least: float = 1.25,
     title: str,
 ) -> Part:
-    """That a counter rose in `of` by the factor `least` more than in `against`, in every round;
-    it may not have risen at all in `against`."""
+    """That a counter rose in `of` by the factor `least` more than in `against`: as `moves` has it,
+    or, where it did not rise in `against` in a round and there is no ratio, in every round."""
     high, low = growth(trials, of, counter), growth(trials, against, counter)
     evidence = f"{title}: {of} {_spread(high)}, {against} {_spread(low)}"
     common = sorted(high.keys() & low.keys())
     if len(common) < ENOUGH_ROUNDS:
         return Part("unclear", f"{evidence} (too few rounds)")
+    if all(high[each] > 0 and low[each] > 0 for each in common):
+        figure = Figure(counter, title, "", False)
+        read = with_figure(trials, counter, counter_of(counter))
+        return moves(read, figure, "higher", of=of, against=against, least=least)
     if all(high[each] > 0 and high[each] >= least * low[each] for each in common):
         return Part("shown", evidence)
     middle_high, middle_low = (median(found[each] for each in common) for found in (high, low))

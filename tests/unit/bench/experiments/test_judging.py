@@ -174,6 +174,16 @@ def test_counters_that_differ_in_most_rounds_alone_are_unclear() -> None:
     assert rises(trials, "n", of="b", against="a", title="things").verdict == "unclear"
 
 
+def test_counters_that_differ_enough_are_so_though_a_round_falls_short() -> None:
+    trials = made_trials(
+        {"a": {}, "b": {}}, rounds=8, counters={"a": {"n": 10.0}, "b": {"n": 13.0}}
+    )
+    fallen = next(i for i, trial in enumerate(trials) if trial.variant == "b")
+    trials[fallen] = made_trials({"b": {}}, counters={"b": {"n": 11.0}})[0]
+    part = rises(trials, "n", of="b", against="a", title="things")
+    assert (part.verdict, part.evidence[:26]) == ("shown", "things: b 13, a 10 (1.27 t")
+
+
 def test_a_finding_is_as_good_as_its_worst_part() -> None:
     shown, not_shown = Part("shown", "this"), Part("not shown", "that")
     unclear = Part("unclear", "neither")
