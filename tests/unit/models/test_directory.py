@@ -250,7 +250,7 @@ def test_a_sampling_default_of_another_kind_is_named(
         ("temperature", 10**1000),
         ("top_k", -7),
         ("top_p", 5),
-        ("top_p", 0),
+        ("top_p", -0.1),
         ("min_p", 1.5),
         ("repetition_penalty", 0),
     ],
