@@ -25,7 +25,7 @@ def hold_less_memory() -> None:
     By itself it raises both bounds by the largest buffer that it sees freed, up to 32 and 64 MiB
     (mallopt(3), M_MMAP_THRESHOLD); then each thread that reads texts comes to hold so much.
 
-    Not for an engine: fresh pages for every tensor cost PyTorch's own operators a sixth of their
+    Not for an engine: fresh pages for every tensor cost PyTorch's own operators a quarter of their
     speed.
     """
     _set(_M_MMAP_THRESHOLD, _LARGE_BYTES)
