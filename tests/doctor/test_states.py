@@ -1,11 +1,13 @@
-"""A doctor beside `headway serve` with the default model, driven into some of the states.
+"""A doctor beside `headway serve` with the default model, driven into each of the states.
 
-Not part of `make test`, for it takes two minutes: `.ci/run` does it, and
+Not part of `make test`, for it takes some minutes: `.ci/run` does it, and
 `make test ARGS=tests/doctor`. Loads are such that a machine's speed does not change the state.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,14 @@ ONE_THREAD = {"num_threads": 1}
 """Two that wait for each other would crawl on a busy machine."""
 
 
+MANY = 2000
+"""Requests: more than are sent until the window ends."""
+
+
+def traffic(**fields: object) -> TrafficClass:
+    return TrafficClass(**({"name": "chat", "num_prompts": MANY} | fields))
+
+
 def load(*classes: TrafficClass) -> Workload:
     return Workload(classes=classes)
 
@@ -28,8 +38,7 @@ STATES = {
     "healthy": State(
         args=ONE_THREAD | {"num_kv_blocks": 1024},
         workload=load(
-            TrafficClass(
-                name="chat",
+            traffic(
                 num_prompts=60,
                 input_len=112,
                 output_len=16,
@@ -38,25 +47,31 @@ STATES = {
             )
         ),
     ),
+    "idle": State(args=ONE_THREAD | {"num_kv_blocks": 64}),
+    "spread badly": State(
+        servers=("healthy", "idle"),
+        must={"imbalance": "the router does not heed how busy the engines are"},
+    ),
+    "to spare": State(
+        args=ONE_THREAD | {"num_kv_blocks": 256},
+        workload=load(traffic(input_len=208, output_len=10, arrivals=ClosedLoop(1))),
+    ),
     "preempting": State(
         args=ONE_THREAD | {"num_kv_blocks": 24, "max_num_seqs": 32},
-        workload=load(
-            TrafficClass(
-                name="chat",
-                num_prompts=2000,
-                input_len=4,
-                output_len=(30, 90),
-                arrivals=ClosedLoop(20),
-            )
-        ),
+        workload=load(traffic(input_len=4, output_len=(30, 90), arrivals=ClosedLoop(20))),
         begun=("num_preemptions", 1),
         must={"preemptions": "more is running than the KV cache can hold"},
         may=frozenset({"kv_pressure", "queue_time", "itl_stalls"}),
     ),
+    "narrow": State(
+        args=ONE_THREAD | {"num_kv_blocks": 256, "max_num_seqs": 2},
+        workload=load(traffic(input_len=32, output_len=12, arrivals=ClosedLoop(12))),
+        must={"running_at_limit": "--max-num-seqs is too low", "queue_time": "'width'"},
+    ),
     "growing": State(
         args=ONE_THREAD | {"num_kv_blocks": 4096},
         workload=load(
-            TrafficClass(
+            traffic(
                 name="more than anybody computes",
                 num_prompts=1000,
                 input_len=1000,
@@ -67,17 +82,30 @@ STATES = {
         must={"waiting_growing": "what holds up the first is 'budget'"},
         may=frozenset({"queue_time"}),
     ),
+    "short of blocks": State(
+        args=ONE_THREAD | {"num_kv_blocks": 33, "block_size": 32},
+        workload=load(traffic(input_len=225, output_len=31, arrivals=ClosedLoop(16))),
+        must={"kv_pressure": "the KV cache is too small"},
+        may=frozenset({"queue_time", "itl_stalls"}),
+    ),
+    "evicting": State(
+        args=ONE_THREAD | {"num_kv_blocks": 180},
+        workload=load(
+            traffic(
+                input_len=144,
+                output_len=8,
+                arrivals=ClosedLoop(8),
+                shared_prefix=SharedPrefix(128, count=80),
+            )
+        ),
+        begun=("kv_cache_evictions", 50),
+        must={"evictions": "prefixes that come again may be gone by then"},
+    ),
     "stalling": State(
         args=ONE_THREAD | {"num_kv_blocks": 1024, "max_num_batched_tokens": 2048},
         workload=load(
-            TrafficClass(
-                name="chat",
-                num_prompts=400,
-                input_len=32,
-                output_len=40,
-                arrivals=ClosedLoop(2),
-            ),
-            TrafficClass(
+            traffic(num_prompts=400, input_len=32, output_len=40, arrivals=ClosedLoop(2)),
+            traffic(
                 name="long",
                 num_prompts=100,
                 input_len=1900,
@@ -88,23 +116,45 @@ STATES = {
         must={"itl_stalls": "long prompts"},
         may=frozenset({"queue_time"}),
     ),
+    "flooded": State(
+        args=ONE_THREAD | {"num_kv_blocks": 256, "max_num_seqs": 2, "max_num_queued_reqs": 2},
+        workload=load(traffic(input_len=32, output_len=60, arrivals=Constant(0.1))),
+        must={"rejections": "a flood"},
+        may=frozenset({"running_at_limit", "queue_time"}),
+    ),
 }
+TOGETHER = ("healthy", "idle", "spread badly")
+SEVERITIES = {
+    "healthy": ("prefix_hit_rate", Severity.OK),
+    "idle": ("no_traffic", Severity.INFO),
+    "to spare": ("waiting_empty", Severity.INFO),
+    "growing": ("prefix_hit_rate", Severity.INFO),
+    "flooded": ("rejections", Severity.CRITICAL),
+}
+"""Of findings that are not complaints, and of one that is more."""
 
 
-@pytest.mark.parametrize("name", STATES)
-def test_each_state_is_named_and_nothing_else(name: str, tmp_path: Path) -> None:
-    state = STATES[name]
-    options = [word for key, value in state.args.items() for word in (_option(key), str(value))]
-    with serving(*options, log=tmp_path / "log") as served:
-        findings = provoke({name: state}, {name: served.url}, for_s=FOR_S, every_s=EVERY_S)[name]
-    assert state.is_named(findings), shown(findings)
-    if name == "healthy":
-        hit_rate = found(findings, "prefix_hit_rate")
-        assert hit_rate.severity == Severity.OK, shown(findings)
-        assert hit_rate.figures["hit_rate"] > 0.5
-    if name == "growing":
-        assert found(findings, "prefix_hit_rate").severity == Severity.INFO, shown(findings)
+@pytest.mark.parametrize(
+    "names", [TOGETHER, *((name,) for name in STATES if name not in TOGETHER)], ids=", ".join
+)
+def test_each_state_is_named_and_nothing_else(names: Sequence[str], tmp_path: Path) -> None:
+    states = {name: STATES[name] for name in names}
+    with contextlib.ExitStack() as servers:
+        urls = {
+            name: servers.enter_context(serving(*_options(state), log=tmp_path / name)).url
+            for name, state in states.items()
+            if not state.servers
+        }
+        examined = provoke(states, urls, for_s=FOR_S, every_s=EVERY_S)
+    for name, findings in examined.items():
+        assert states[name].is_named(findings), name + shown(findings)
+        if name in SEVERITIES:
+            finding, severity = SEVERITIES[name]
+            assert found(findings, finding).severity == severity, shown(findings)
+    if "healthy" in names:
+        assert found(examined["healthy"], "prefix_hit_rate").figures["hit_rate"] > 0.5
 
 
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _options(state: State) -> list[str]:
+    given = ((f"--{name.replace('_', '-')}", str(value)) for name, value in state.args.items())
+    return [word for option in given for word in option]

@@ -40,7 +40,7 @@ def share_one_arena() -> None:
 
 
 def return_memory() -> None:
-    """Gives what is free back to the system, in 2 to 3 ms.
+    """Gives what is free back to the system, in a few milliseconds.
 
     An error and its frames are a cycle that holds the body they refuse, until the collector comes.
     And glibc keeps what is free below any small object that stays.

@@ -108,8 +108,9 @@ def _narrow(schema: dict[str, Any], kind: type[Body]) -> None:
 
 def _list_in(schema: dict[str, Any]) -> dict[str, Any]:
     """What a field says of lists, which may be one of several things that it takes."""
-    (found,) = [each for each in schema.get("anyOf", [schema]) if each.get("type") == "array"]
-    return found  # type: ignore[no-any-return]
+    places: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    (found,) = (each for each in places if each.get("type") == "array")
+    return found
 
 
 def _operation(

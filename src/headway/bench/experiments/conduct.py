@@ -45,7 +45,7 @@ def conduct(
         directory: exists.
         rounds: how often each variant is measured.
         in_short: with a fifth of the requests.
-        now: the date that the results bear, in UTC.
+        now: the date that the results bear, in UTC, unless they go on from earlier ones.
         machine: what they were measured on, in words.
         say: is told of each trial.
         earlier: what the rounds go on from; all are judged together.
