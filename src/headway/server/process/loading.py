@@ -26,7 +26,7 @@ from headway.models.sources import Progress, model_name, resolve_model
 from headway.models.weights import open_model
 from headway.server.app import create_app
 from headway.server.generation import ServedModel
-from headway.server.memory import hold_less_memory, return_memory
+from headway.server.memory import drop_errors, hold_less_memory
 from headway.server.process.messages import Ready
 from headway.server.process.remote import EngineObservers, RemoteEngine
 from headway.server.settings import ServerSettings
@@ -69,7 +69,7 @@ async def load_application(
     model = opened.served(ready, created)
     set_aside_loaded()
     hold_less_memory()
-    return create_app(engine, model, metrics=telemetry.render, tidy=return_memory), model
+    return create_app(engine, model, metrics=telemetry.render, tidy=drop_errors), model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
