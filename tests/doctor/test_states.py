@@ -39,10 +39,10 @@ STATES = {
         args=ONE_THREAD | {"num_kv_blocks": 1024},
         workload=load(
             traffic(
-                num_prompts=60,
+                num_prompts=120,
                 input_len=112,
                 output_len=16,
-                arrivals=Constant(1.5),
+                arrivals=Constant(0.9),
                 shared_prefix=SharedPrefix(96),
             )
         ),

@@ -245,6 +245,25 @@ def test_engines_that_share_the_work_badly_are_told(
     )
 
 
+@pytest.mark.parametrize(
+    ("ended", "expected"), [((0.3, 0.0), True), ((0.0, 0.3), True), ((9.0, 5.0), False)]
+)
+def test_requests_that_no_sample_saw_count_as_well(
+    ended: tuple[float, float], expected: bool
+) -> None:
+    engines = [
+        made(
+            {"num_requests_running": 0.0, "num_requests_waiting": 0.0},
+            {"request_success{finished_reason=stop}": rise},
+            source=f"http://{name}:8000",
+        )
+        for name, rise in zip("ab", ended, strict=True)
+    ]
+    told = of(diagnose(engines), "imbalance")
+    assert (told.severity is Severity.WARNING) == expected
+    assert f"on http://{'ab'[ended[1] > ended[0]]}:8000" in told.what.partition(",")[0]
+
+
 def test_hit_rates_that_differ_are_a_matter_of_routing() -> None:
     other = made(counters={"prefix_cache_hits": 160}, source="http://b:8000")
     found = {each.name: each for each in diagnose([made(), other])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from headway.doctor.finding import Finding, Severity, fine, unjudged
 from headway.doctor.readings import Window
@@ -19,29 +20,42 @@ SIGNIFICANT_Z = 3.0
 HIT_RATE_SPREAD = 0.3
 
 
+class _Load(NamedTuple):
+    """Of one engine. The order is that of how busy they are."""
+
+    present: float
+    """Requests running and waiting, the mean of the samples."""
+    in_all: float
+    """Requests of the window, those among them that came and went between two samples."""
+    source: str
+
+
 def imbalance(windows: Sequence[Window]) -> Finding:
     """One engine has far more to do than another, or finds far more in its cache."""
     name = "imbalance"
-    loads = [(load, window) for window in windows if (load := _load(window)) is not None]
+    loads = [load for window in windows if (load := _load(window)) is not None]
     if len(loads) < 2:
         return unjudged(name, "needs two engines whose load is known")
-    busiest, idlest = max(loads, key=_first), min(loads, key=_first)
-    z = max(_z(busiest[0], idlest[0]), _z(busiest[1].num_requests, idlest[1].num_requests))
+    busiest, idlest = max(loads), min(loads)
+    pairs = ((busiest.present, idlest.present), (busiest.in_all, idlest.in_all))
     rates = [rate for window in windows if (rate := _hit_rate(window)) is not None]
     spread = max(rates) - min(rates) if len(rates) > 1 else None
     figures = {
-        "load_max": busiest[0],
-        "load_min": idlest[0],
-        "load_ratio": busiest[0] / idlest[0] if idlest[0] else None,
-        "z": z,
+        "load_max": busiest.present,
+        "load_min": idlest.present,
+        "load_ratio": busiest.present / idlest.present if idlest.present else None,
+        "num_requests_max": busiest.in_all,
+        "num_requests_min": idlest.in_all,
+        "z": max(_z(*pair) for pair in pairs),
         "hit_rate_spread": spread,
     }
     thresholds = {"load_ratio": LOAD_RATIO, "z": SIGNIFICANT_Z, "hit_rate_spread": HIT_RATE_SPREAD}
     what = (
-        f"{amount(busiest[0])} requests running and waiting on {busiest[1].series.name}, "
-        f"{amount(idlest[0])} on {idlest[1].series.name}"
+        f"{amount(busiest.present)} requests running and waiting on {busiest.source}, "
+        f"{amount(idlest.present)} on {idlest.source}; in all {amount(busiest.in_all)} and "
+        f"{amount(idlest.in_all)}"
     )
-    if z >= SIGNIFICANT_Z and busiest[0] >= LOAD_RATIO * idlest[0]:
+    if _twice(*pairs[0]) and any(_twice(*pair) and _z(*pair) >= SIGNIFICANT_Z for pair in pairs):
         return Finding(
             name=name,
             severity=Severity.WARNING,
@@ -68,8 +82,9 @@ def imbalance(windows: Sequence[Window]) -> Finding:
     return fine(name, what, figures, thresholds)
 
 
-def _first(pair: tuple[float, Window]) -> float:
-    return pair[0]
+def _twice(most: float, least: float) -> bool:
+    """Also where neither has any."""
+    return most >= LOAD_RATIO * least
 
 
 def _z(most: float, least: float) -> float:
@@ -79,10 +94,12 @@ def _z(most: float, least: float) -> float:
     return (most - least) / math.sqrt(most + least) if most + least else 0.0
 
 
-def _load(window: Window) -> float | None:
+def _load(window: Window) -> _Load | None:
     running = window.levels("num_requests_running")
     waiting = window.levels("num_requests_waiting")
-    return None if running is None or waiting is None else running.mean + waiting.mean
+    if running is None or waiting is None:
+        return None
+    return _Load(running.mean + waiting.mean, window.num_requests, window.series.name)
 
 
 def _hit_rate(window: Window) -> float | None:
