@@ -100,6 +100,7 @@ STATES = {
         ),
         begun=("kv_cache_evictions", 50),
         must={"evictions": "prefixes that come again may be gone by then"},
+        may=frozenset({"itl_stalls"}),  # what was evicted is computed again
     ),
     "stalling": State(
         args=ONE_THREAD | {"num_kv_blocks": 1024, "max_num_batched_tokens": 2048},
