@@ -15,6 +15,7 @@ import pytest
 from headway.doctor.finding import Severity
 from headway.workload import ClosedLoop, Constant, SharedPrefix, TrafficClass, Workload
 from provoked import State, found, provoke, shown
+from provoked_states import states_alike
 from soak.served import serving
 
 FOR_S, EVERY_S = 15.0, 0.5
@@ -34,7 +35,11 @@ def load(*classes: TrafficClass) -> Workload:
     return Workload(classes=classes)
 
 
-STATES = {
+def asked(**fields: object) -> Workload:
+    return load(traffic(**fields))
+
+
+STATES = states_alike(asked, evicting_users=1, **ONE_THREAD) | {
     "healthy": State(
         args=ONE_THREAD | {"num_kv_blocks": 1024},
         workload=load(
@@ -46,27 +51,6 @@ STATES = {
                 shared_prefix=SharedPrefix(96),
             )
         ),
-    ),
-    "idle": State(args=ONE_THREAD | {"num_kv_blocks": 64}),
-    "spread badly": State(
-        servers=("healthy", "idle"),
-        must={"imbalance": "the router does not heed how busy the engines are"},
-    ),
-    "to spare": State(
-        args=ONE_THREAD | {"num_kv_blocks": 256},
-        workload=load(traffic(input_len=208, output_len=10, arrivals=ClosedLoop(1))),
-    ),
-    "preempting": State(
-        args=ONE_THREAD | {"num_kv_blocks": 24, "max_num_seqs": 32},
-        workload=load(traffic(input_len=4, output_len=(30, 90), arrivals=ClosedLoop(20))),
-        begun=("num_preemptions", 1),
-        must={"preemptions": "more is running than the KV cache can hold"},
-        may=frozenset({"kv_pressure", "queue_time", "itl_stalls"}),
-    ),
-    "narrow": State(
-        args=ONE_THREAD | {"num_kv_blocks": 256, "max_num_seqs": 2},
-        workload=load(traffic(input_len=32, output_len=12, arrivals=ClosedLoop(12))),
-        must={"running_at_limit": "--max-num-seqs is too low", "queue_time": "'width'"},
     ),
     "growing": State(
         args=ONE_THREAD | {"num_kv_blocks": 4096},
@@ -81,26 +65,6 @@ STATES = {
         ),
         must={"waiting_growing": "what holds up the first is 'budget'"},
         may=frozenset({"queue_time"}),
-    ),
-    "short of blocks": State(
-        args=ONE_THREAD | {"num_kv_blocks": 33, "block_size": 32},
-        workload=load(traffic(input_len=225, output_len=31, arrivals=ClosedLoop(16))),
-        must={"kv_pressure": "the KV cache is too small"},
-        may=frozenset({"queue_time", "itl_stalls"}),
-    ),
-    "evicting": State(
-        args=ONE_THREAD | {"num_kv_blocks": 180},
-        workload=load(
-            traffic(
-                input_len=144,
-                output_len=8,
-                arrivals=ClosedLoop(8),
-                shared_prefix=SharedPrefix(128, count=80),
-            )
-        ),
-        begun=("kv_cache_evictions", 50),
-        must={"evictions": "prefixes that come again may be gone by then"},
-        may=frozenset({"itl_stalls"}),  # what was evicted is computed again
     ),
     "stalling": State(
         args=ONE_THREAD | {"num_kv_blocks": 1024, "max_num_batched_tokens": 2048},

@@ -4,12 +4,14 @@ no other. Real time passes, in all of them at once."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from headway.doctor.finding import Finding, Severity
 from headway.workload import ClosedLoop, Constant, SharedPrefix, TrafficClass, Workload
 from provoked import State, found, provoke, shown
+from provoked_states import states_alike
 from simulated_server import VOCAB_SIZE, simulated_servers
 
 FOR_S, EVERY_S = 3.0, 0.3
@@ -25,7 +27,11 @@ def load(*classes: TrafficClass) -> Workload:
     return Workload(classes=classes, token_ids=(0, VOCAB_SIZE))
 
 
-STATES = {
+def asked(**fields: object) -> Workload:
+    return load(traffic(**fields))
+
+
+STATES = states_alike(asked, evicting_users=8) | {
     "healthy": State(
         args={"num_kv_blocks": 1024},
         workload=load(
@@ -37,28 +43,6 @@ STATES = {
             )
         ),
     ),
-    "idle": State(args={"num_kv_blocks": 64}),
-    "spread badly": State(
-        servers=("healthy", "idle"),
-        must={"imbalance": "the router does not heed how busy the engines are"},
-    ),
-    "to spare": State(
-        args={"num_kv_blocks": 256},
-        workload=load(traffic(input_len=208, output_len=10, arrivals=ClosedLoop(1))),
-    ),
-    "preempting": State(
-        args={"num_kv_blocks": 24, "max_num_seqs": 32},
-        workload=load(traffic(input_len=4, output_len=(30, 90), arrivals=ClosedLoop(20))),
-        begun=("num_preemptions", 1),
-        must={"preemptions": "more is running than the KV cache can hold"},
-        may=frozenset({"kv_pressure", "queue_time", "itl_stalls"}),
-    ),
-    "narrow": State(
-        args={"num_kv_blocks": 256, "max_num_seqs": 2},
-        workload=load(traffic(input_len=32, output_len=12, arrivals=ClosedLoop(12))),
-        by_command=True,
-        must={"running_at_limit": "--max-num-seqs is too low", "queue_time": "'width'"},
-    ),
     "growing": State(
         args={"num_kv_blocks": 1024, "max_num_batched_tokens": 64, "max_num_seqs": 32},
         workload=load(traffic(input_len=320, output_len=2, arrivals=Constant(0.1))),
@@ -66,25 +50,6 @@ STATES = {
         windows=2.0,
         must={"waiting_growing": "what holds up the first is 'budget'"},
         may=frozenset({"queue_time"}),
-    ),
-    "short of blocks": State(
-        args={"num_kv_blocks": 33, "block_size": 32},
-        workload=load(traffic(input_len=225, output_len=31, arrivals=ClosedLoop(16))),
-        must={"kv_pressure": "the KV cache is too small"},
-        may=frozenset({"queue_time", "itl_stalls"}),
-    ),
-    "evicting": State(
-        args={"num_kv_blocks": 180},
-        workload=load(
-            traffic(
-                input_len=144,
-                output_len=8,
-                arrivals=ClosedLoop(8),
-                shared_prefix=SharedPrefix(128, count=80),
-            )
-        ),
-        begun=("kv_cache_evictions", 50),
-        must={"evictions": "prefixes that come again may be gone by then"},
     ),
     "stalling": State(
         args={"num_kv_blocks": 2048, "max_num_batched_tokens": 2048},
@@ -104,6 +69,7 @@ STATES = {
         may=frozenset({"running_at_limit", "queue_time"}),
     ),
 }
+STATES["narrow"] = replace(STATES["narrow"], by_command=True)
 
 
 @pytest.fixture(scope="module")
